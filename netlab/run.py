@@ -1,0 +1,1 @@
+"""The only orchestration of effects."""

@@ -1,0 +1,1 @@
+"""Files: records in and out."""
