@@ -213,8 +213,9 @@ class Pcapng(_Reader):
 
     def _step(self, position: int) -> int:
         """Read on, or take the one block at `position`; return where the next one starts, -1 at the end."""
-        buffer = self._window.buffer
+        buffer, fresh = self._window.buffer, False
         if len(buffer) - position < 28:
+            fresh = True
             buffer, position = self._window.refill(position, 28), 0
             need = 28 if buffer.startswith(SECTION) else 12
             if len(buffer) < need:
@@ -225,11 +226,12 @@ class Pcapng(_Reader):
         if length < 12 or length & 3 or length > LARGEST_RECORD:
             return self._stop(f"a block of type {kind:#x} that claims {length} bytes", position)
         if position + length > len(buffer):
+            fresh = True
             buffer, position = self._window.refill(position, length), 0
             if len(buffer) < length:
                 return self._end(len(buffer), length)
-            if kind == _EPB:
-                return position
+        if fresh and kind == _EPB:
+            return position
         after: int = position + length
         if self._word(buffer, after - 4)[0] != length or not self._take(kind, buffer, position, after):
             return self._stop(f"a damaged block of type {kind:#x}, after frame {self.packets}", position)
