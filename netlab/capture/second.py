@@ -133,11 +133,14 @@ def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     # Python's default watcher is a thread per child on 3.11, which loses exit statuses under pyshark.
-    _watch(asyncio.PidfdChildWatcher())
+    watcher = asyncio.PidfdChildWatcher()
+    watcher.attach_loop(loop)
+    _watch(watcher)
     try:
         yield loop
     finally:
         _watch(None)
+        watcher.close()
         asyncio.set_event_loop(None)
         loop.close()
 
