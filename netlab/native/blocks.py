@@ -12,7 +12,7 @@ from typing import Any
 from netlab.errors import RemoteProtocolError, UsageError
 from netlab.native import revisions, wire
 from netlab.native.columns import Codec, Tuples
-from netlab.native.compression import Method, compress, read_compressed
+from netlab.native.compression import METHOD_AT, Method, can_decompress, compress, pass_frames, read_compressed
 from netlab.native.low_cardinality import Sparse
 from netlab.native.types import UnsupportedError, codec
 from netlab.native.wire import MAX_COLUMNS, MAX_LIST, MAX_ROWS, Reader, Step
@@ -55,6 +55,7 @@ class Block:
     overflows: bool = False
     bucket: int = -1
     out_of_order_buckets: tuple[int, ...] = field(default=())
+    opaque: bool = False  # compressed by a method that cannot be read here: columns and rows are not known
 
 
 def read_block(reader: Reader, dialect: Dialect) -> Step[Block]:
@@ -64,6 +65,11 @@ def read_block(reader: Reader, dialect: Dialect) -> Step[Block]:
     """
     if dialect.compression is None:
         return (yield from _read_plain(reader, dialect))
+    if dialect.values is Values.SKIP:
+        head = yield from reader.peek(METHOD_AT + 1)
+        if len(head) > METHOD_AT and head[METHOD_AT] in set(Method) and not can_decompress(Method(head[METHOD_AT])):
+            yield from pass_frames(reader)
+            return Block(opaque=True)
     return (yield from read_compressed(reader, lambda inner: _read_plain(inner, dialect)))
 
 

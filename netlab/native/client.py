@@ -238,14 +238,13 @@ def _read_info(reader: Reader, revision: int) -> Step[ClientInfo]:
             got[key] = yield from read(reader)
     if revision >= revisions.OPEN_TELEMETRY:
         got |= yield from _read_trace(reader)
-    yield from _read_info_rest(reader, revision)
+    yield from _skip_info_rest(reader, revision)
     if revision >= revisions.CLIENT_AGENT:
         got["agent"] = yield from reader.string()
     return ClientInfo(**got)
 
 
-def _read_info_rest(reader: Reader, revision: int) -> Step[None]:
-    """Pass over what matters between servers only."""
+def _skip_info_rest(reader: Reader, revision: int) -> Step[None]:
     for _ in range(_rest_numbers(revision)):
         yield from reader.varuint()
     if revision >= revisions.JWT and (yield from reader.flag()):

@@ -18,9 +18,11 @@ from netlab.native.wire import Reader, Step, bounded
 T = TypeVar("T")
 _HEAD = 9
 _CHECKSUM = 16
+METHOD_AT = _CHECKSUM  # where a frame's method byte stands
 # ClickHouse's own limit on a frame (DBMS_MAX_COMPRESSED_SIZE, 1 GiB) exceeds what a client can hold; blocks of frames
 # are at most max_compress_block_size = 1 MiB by default.
 _MAX_FRAME = 1 << 28
+_MAX_PASSED_FRAME = 1 << 24
 
 
 class Method(IntEnum):
@@ -65,6 +67,30 @@ def decompress(frame: Frame) -> bytes:
     if len(raw) != frame.raw_size:
         raise RemoteProtocolError(f"a compressed block held {len(raw)} bytes, its head says {frame.raw_size}")
     return raw
+
+
+def pass_frames(reader: Reader) -> Step[None]:
+    """Pass over the frames of one block without decompressing them.
+
+    Nothing says how many there are: a next frame is one whose checksum is right, which no other packet's bytes are. So
+    the block's end shows only once the bytes after it are there.
+    """
+    while True:
+        head = yield from reader.peek(_CHECKSUM + _HEAD)
+        if len(head) < _CHECKSUM + _HEAD or head[_CHECKSUM] not in _METHODS:
+            return
+        size = int.from_bytes(head[_CHECKSUM + 1 : _CHECKSUM + 5], "little")
+        if not _HEAD < size <= _MAX_PASSED_FRAME:
+            return
+        frame = yield from reader.peek(_CHECKSUM + size)
+        if len(frame) < _CHECKSUM + size or checksum(frame[_CHECKSUM:]) != frame[:_CHECKSUM]:
+            return
+        yield from reader.skip(len(frame))
+
+
+def can_decompress(method: Method) -> bool:
+    """Whether frames of `method` can be read here."""
+    return method is not Method.ZSTD or _package("zstandard") is not None
 
 
 def read_compressed(reader: Reader, parse: Callable[[Reader], Step[T]]) -> Step[T]:

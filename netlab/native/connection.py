@@ -119,8 +119,9 @@ class Connection:
         if data:
             self._decoder.feed(data)
             return self._decoder.packets()
+        events = list(self._decoder.finish())
         self._decoder.end()
-        return iter(())
+        return iter(events)
 
     def _signal(self, kind: ClientPacket) -> bytes:
         encoded = client.encode(ClientSignal(kind=kind), Dialect(revision=self.revision))

@@ -125,6 +125,11 @@ class Decoder:
         return self._start if self._step is not None or self._reader.unread else None
 
     @property
+    def waiting(self) -> int:
+        """Bytes that cannot be read before the other direction has gone on."""
+        return self._reader.unread if self._step is None else 0
+
+    @property
     def failed(self) -> NetlabError | None:
         """What stopped the decoder."""
         return self._failed
@@ -134,8 +139,13 @@ class Decoder:
         """Where the next unread byte lies."""
         return self._reader.offset
 
+    def finish(self) -> Iterator[Event]:
+        """Take the end of the stream and yield the packets that only it made whole. Raises like `packets`."""
+        self._reader.ended = True
+        return self.packets()
+
     def end(self) -> None:
-        """Take the end of the stream. Raises RemoteProtocolError inside a packet."""
+        """Raise RemoteProtocolError if the stream, which has ended, did so inside a packet."""
         if self._failed is None and self.pending is not None:
             kind = f" a {self.kind.label}" if self.kind is not None else " a"
             had = self._reader.offset + self._reader.unread - self._start
@@ -198,6 +208,8 @@ class Decoder:
                 packet = self._advance(step)
                 if packet is not None and not isinstance(packet, Opaque) and inner.unread:
                     raise RemoteProtocolError("bytes after the packet in its chunk")
+        inner.ended = True
+        packet = packet or self._advance(step)
         if packet is None:
             raise RemoteProtocolError("the chunks end inside their packet")
         return packet

@@ -25,11 +25,12 @@ MAX_LIST = 1 << 20
 class Reader:
     """The unread part of a byte stream, and where it lies in the whole (`offset`)."""
 
-    __slots__ = ("_base", "buffer", "position")
+    __slots__ = ("_base", "buffer", "ended", "position")
 
     def __init__(self) -> None:
         self.buffer = bytearray()
         self.position = 0
+        self.ended = False  # nothing will be fed any more
         self._base = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
@@ -63,6 +64,12 @@ class Reader:
         while not self.unread:
             yield 1
         return (yield from self.take(min(limit, self.unread)))
+
+    def peek(self, count: int) -> Step[bytes]:
+        """Return the next `count` bytes, fewer only where the stream ends, without passing over them."""
+        while self.unread < count and not self.ended:
+            yield count - self.unread
+        return bytes(self.buffer[self.position : self.position + count])
 
     def skip(self, count: int) -> Step[None]:
         """Pass over `count` bytes without holding them."""
