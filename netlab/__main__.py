@@ -1,0 +1,5 @@
+"""`python -m netlab` is the `netlab` command."""
+
+from netlab.cli import main
+
+main()

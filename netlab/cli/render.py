@@ -1,0 +1,81 @@
+"""Values into text on the terminal: JSON, the article's lines, tables. Everything a peer sent goes through `plain`."""
+
+import sys
+from typing import Any
+
+import click
+
+from netlab.record import RttReport, ServerRun
+from netlab.samples import Sample
+from netlab.scenario import Scenario
+from netlab.text import plain
+from netlab.units import as_ms, format_duration
+
+
+def print_json(value: Any) -> None:
+    """Print `value` (dataclasses included) as one JSON object, indented."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """Say `text` on stderr."""
+    click.echo(plain(text), err=True)
+
+
+def run_line(address: str, scenario: Scenario) -> str:
+    """Return the article's first line: address, sleep, whether ProfileEvents are asked for."""
+    events = str(scenario.workload.profile_events).lower()
+    return f"addr={address} sleep={format_duration(scenario.workload.idle)} profile_events={events}"
+
+
+def sample_line(sample: Sample) -> str:
+    """Return the article's line of one query. A figure that was not measured is absent."""
+    parts = [
+        f"{name}={as_ms(value):6.2f}ms"
+        for name, value in (("first_row", sample.first_row), ("eos", sample.eos), ("tail", sample.tail))
+        if value is not None
+    ]
+    line = " ".join([f"query {sample.index}:", *parts, f"(rows={sample.rows})"])
+    if sample.exception is not None:
+        line += f" exception {sample.exception.code} {plain(sample.exception.name)}: {plain(sample.exception.message)}"
+    return line if sample.void is None else f"{line} VOID: {plain(sample.void)}"
+
+
+def rtt_line(report: RttReport) -> str:
+    """Return the ping's summary."""
+    low, middle, high = (f"{as_ms(v):.3f}" for v in (report.minimum, report.median, report.maximum))
+    return f"ping: {report.received}/{report.sent} replies, rtt min/median/max = {low}/{middle}/{high} ms"
+
+
+def server_title(run: ServerRun) -> str:
+    """Return the server's label with the version that it states."""
+    return f"{run.server.label} (ClickHouse {run.version})" if run.version else run.server.label
+
+
+def print_table(columns: list[str], rows: list[list[str]], *, title: str = "") -> None:
+    """Print a table: with rich on a terminal, as aligned plain text when piped."""
+    if not sys.stdout.isatty():
+        _print_plain_table(columns, rows, title)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for name in columns:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    Console().print(table)
+
+
+def _print_plain_table(columns: list[str], rows: list[list[str]], title: str) -> None:
+    cells = [columns, *([plain(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    if title:
+        click.echo(title)
+    for row in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,115 @@
+"""The process that owns a lab's namespaces: `python -P -m netlab.lab.agent`, started by `Lab` and by `kept.up`.
+
+Two processes. The holder is single-threaded: it unshares, forks PID 1 of the new PID namespace, and watches the
+owner; when the owner is gone it kills PID 1. PID 1 serves requests over a socket, and everything that it starts is in
+its PID namespace. So whatever is killed, by whatever signal, the kernel takes down every process, namespace and link.
+"""
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from netlab.lab import channel, syscalls
+from netlab.lab.syscalls import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER
+
+_FORBIDDEN_HINT = (
+    "allow unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
+    "kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0), or run netlab as root"
+)
+
+
+def main() -> None:
+    """Hold the lab until its owner leaves."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--control", type=int, required=True, help="a SOCK_SEQPACKET socket: connected, or listening")
+    parser.add_argument("--parent", type=int, help="the owner's pid; the lab ends with it")
+    arguments = parser.parse_args()
+    control = socket.socket(fileno=arguments.control)
+    control.set_inheritable(False)
+    watched = _watch_parent(arguments.parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the owner decides when the lab ends
+    try:
+        privileges = _isolate()
+    except OSError as error:
+        _refuse(control, error)
+    lifeline_read, lifeline_write = os.pipe()
+    init = os.fork()
+    if init == 0:
+        os.close(lifeline_write)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        from netlab.lab.service import Service
+
+        Service(control, privileges, lifeline_read).run()
+        os._exit(0)
+    os.close(lifeline_read)
+    control.close()
+    _hold(init, watched)
+
+
+def _watch_parent(parent: int | None) -> int | None:
+    if parent is None:
+        return None
+    descriptor = os.pidfd_open(parent)
+    if os.getppid() != parent:  # the owner died before we looked; the pid may be another's already
+        sys.exit(0)
+    return descriptor
+
+
+def _isolate() -> str:
+    """Unshare into new mount and PID namespaces (as a plain user: within a new user namespace); say which."""
+    rest = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET
+    if os.geteuid() == 0:
+        try:
+            syscalls.unshare(rest)
+        except PermissionError:
+            pass  # a container's root: it may still make a user namespace
+        else:
+            return "root"
+    uid, gid = os.geteuid(), os.getegid()
+    syscalls.unshare(CLONE_NEWUSER | rest)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"0 {uid} 1")
+    _write("/proc/self/gid_map", f"0 {gid} 1")
+    return "user namespace"
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _refuse(control: socket.socket, error: OSError) -> NoReturn:
+    message: dict[str, Any] = {
+        "error": f"make a lab's namespaces: {error.strerror or error}",
+        "hint": _FORBIDDEN_HINT,
+    }
+    if control.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        control, _address = control.accept()
+    channel.send(control, message)
+    sys.exit(4)
+
+
+def _hold(init: int, watched: int | None) -> NoReturn:
+    waiting = select.poll()
+    own = os.pidfd_open(init)
+    waiting.register(own, select.POLLIN)
+    if watched is not None:
+        waiting.register(watched, select.POLLIN)
+    while True:
+        for descriptor, _events in waiting.poll():
+            if descriptor == watched:
+                os.kill(init, signal.SIGKILL)
+            os.waitpid(init, 0)
+            sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""PID 1 of a lab: answers requests for namespaces, sockets and processes.
+
+A request is {"do": NAME, ...}; the answer is {"ok": ...} or {"error": ..., "hint": ...}, with file descriptors beside it.
+Descriptors are the interface: a socket made here in a lab's namespace is used by the owner, in its own process.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from netlab.errors import LabError
+from netlab.lab import channel, syscalls
+from netlab.lab.plan import INTERFACE, Place
+from netlab.lab.scratch import prepare_mounts
+
+_Result = TypeVar("_Result")
+_Answer = tuple[Any, tuple[int, ...]]
+
+_SOL_PACKET = 263
+_SO_TIMESTAMPNS = 35
+_ETH_P_ALL = 0x0003
+
+
+class Service:
+    """Serves one owner (a lab that ends with it) or many clients (a kept lab)."""
+
+    def __init__(self, control: socket.socket, privileges: str, lifeline: int) -> None:
+        self._control = control
+        self._kept = bool(control.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        self._lifeline = lifeline
+        self._privileges = privileges
+        self._namespaces: dict[str, int] = {}
+        self._statuses: dict[int, int | None] = {}
+        self._scratch, self._notes = prepare_mounts()
+        self._does: dict[str, Callable[[dict[str, Any], list[int]], _Answer]] = {
+            "build": self._build,
+            "about": self._about,
+            "socket": self._socket,
+            "packet": self._packet,
+            "spawn": self._spawn,
+            "status": self._status,
+            "end": self._end,
+        }
+        self._description: dict[str, Any] = {}
+        self._shared: tuple[int, ...] = ()
+
+    def run(self) -> None:
+        """Serve until the owner leaves, the holder dies, or a client says "end"."""
+        waiting = select.poll()
+        clients: dict[int, socket.socket] = {self._control.fileno(): self._control}
+        waiting.register(self._control, select.POLLIN)
+        waiting.register(self._lifeline, select.POLLIN)
+        while True:
+            for descriptor, _events in waiting.poll(1000):
+                if descriptor == self._lifeline:
+                    return
+                client = clients[descriptor]
+                if client is self._control and self._kept:
+                    peer, _address = client.accept()
+                    clients[peer.fileno()] = peer
+                    waiting.register(peer, select.POLLIN)
+                elif not self._serve(client):
+                    waiting.unregister(descriptor)
+                    clients.pop(descriptor).close()
+                    if not self._kept:
+                        return
+            self._reap()
+
+    def _serve(self, client: socket.socket) -> bool:
+        received = channel.receive(client)
+        if received is None:
+            return False
+        message, descriptors = received
+        try:
+            value, passed = self._does[message["do"]](message, descriptors)
+            answer = {"ok": value}
+        except LabError as error:
+            answer, passed = {"error": error.what, "hint": error.hint}, ()
+        except OSError as error:
+            answer, passed = {"error": f"{message['do']}: {error.strerror or error}", "hint": ""}, ()
+        finally:
+            channel.close_all(descriptors)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            channel.send(client, answer, passed)
+        if message["do"] not in ("build", "about"):
+            channel.close_all(list(passed))
+        if message["do"] == "end":
+            os._exit(0)
+        return True
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _build(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        from netlab.lab import kernel
+
+        for place in Place:
+            self._namespaces[place] = in_thread(_new_namespace)
+        built, shared = kernel.build(message["request"], self._namespaces)
+        self._shared = shared
+        self._description = {
+            **built,
+            "privileges": self._privileges,
+            "scratch": self._scratch,
+            "notes": self._notes,
+            "name": message.get("name", ""),
+        }
+        if self._kept:
+            from netlab.lab.scratch import name_namespaces
+
+            name_namespaces(self._namespaces)
+        return self._description, shared
+
+    def _about(self, _message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        return self._description, self._shared
+
+    def _socket(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        def make() -> int:
+            return socket.socket(message["family"], message["kind"], message["proto"]).detach()
+
+        return None, (self._within(message["place"], make),)
+
+    def _packet(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        def make() -> int:
+            made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            force = 33  # SO_RCVBUFFORCE: net.core.rmem_max does not bound it, where we may
+            try:
+                made.setsockopt(socket.SOL_SOCKET, force, message["receive_buffer"])
+            except PermissionError:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, message["receive_buffer"])
+            made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            made.bind((INTERFACE, _ETH_P_ALL))
+            return made.detach()
+
+        return None, (self._within(message["place"], make),)
+
+    def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> _Answer:
+        pid = spawn(self._namespaces[message["place"]], message, descriptors)
+        self._statuses[pid] = None
+        return pid, (os.pidfd_open(pid),)
+
+    def _status(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        self._reap()
+        return self._statuses.get(message["pid"]), ()
+
+    def _end(self, _message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        return None, ()
+
+    # -- means ----------------------------------------------------------------------------------------------------
+
+    def _within(self, place: str, function: Callable[[], _Result]) -> _Result:
+        descriptor = self._namespaces[place]
+
+        def enter() -> _Result:
+            syscalls.setns(descriptor, syscalls.CLONE_NEWNET)
+            return function()
+
+        return in_thread(enter)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid in self._statuses:
+                    self._statuses[pid] = os.waitstatus_to_exitcode(status)
+
+
+def in_thread(function: Callable[[], _Result]) -> _Result:
+    """Run `function` in a thread of its own, which may change namespaces without changing ours."""
+    results: list[_Result] = []
+    failures: list[OSError] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except OSError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def spawn(namespace: int, message: dict[str, Any], descriptors: list[int]) -> int:
+    """Fork and exec `message["argv"]` in `namespace`; return its pid. Raises OSError with the reason of a failed exec.
+
+    `descriptors` holds stdin, stdout and stderr where `message["stdio"]` says true, then what becomes 3, 4, ....
+    """
+    failed_read, failed_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(namespace, message, descriptors, failed_write)
+        except OSError as error:
+            os.write(failed_write, struct.pack("i", error.errno or errno.EIO))
+        finally:
+            os._exit(127)
+    os.close(failed_write)
+    with os.fdopen(failed_read, "rb") as pipe:
+        report = pipe.read()
+    if report:
+        os.waitpid(pid, 0)
+        code = struct.unpack("i", report)[0]
+        raise LabError(
+            f"start {message['argv'][0]}: {os.strerror(code)}", hint="check that the program exists and may be executed"
+        )
+    return pid
+
+
+def _become(namespace: int, message: dict[str, Any], descriptors: list[int], failed: int) -> None:
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    syscalls.setns(namespace, syscalls.CLONE_NEWNET)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    if not message.get("terminal"):
+        os.setsid()  # Ctrl-C at the owner's terminal is the owner's to handle
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    given = list(descriptors)
+    null = os.open(os.devnull, os.O_RDWR)
+    wanted = [given.pop(0) if present else null for present in message["stdio"]] + given
+    # First out of the way of the numbers to come, then into place.
+    moved = [os.dup2(descriptor, 100 + index) for index, descriptor in enumerate(wanted)]
+    os.dup2(failed, 99, inheritable=False)
+    for index, descriptor in enumerate(moved):
+        os.dup2(descriptor, index)
+    os.closerange(len(moved), 99)
+    os.closerange(100, 1024)
+    try:
+        if message.get("cwd"):
+            os.chdir(message["cwd"])
+        os.execvpe(message["argv"][0], message["argv"], message["env"])
+    except OSError as error:
+        os.write(99, struct.pack("i", error.errno or errno.EIO))
+
+
+def _new_namespace() -> int:
+    syscalls.unshare(syscalls.CLONE_NEWNET)
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
