@@ -1,7 +1,7 @@
 """Write pcapng (draft-ietf-opsawg-pcapng), and rewrite a capture with comments on the frames that matter.
 
-Little-endian blocks, nanosecond stamps. This module needs nothing but the standard library and `netlab.errors` when
-it is imported, since the dumper's own process starts with it.
+Little-endian blocks, nanosecond stamps. This module needs nothing but the standard library and netlab's pure
+values when it is imported, since the dumper's own process starts with it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntFlag
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
 from netlab import __version__
 from netlab.errors import CaptureError, UsageError
+from netlab.segments import Interface
 
 _HEAD = Struct("<II")
 _SECTION = Struct("<IIIHHq")
@@ -93,19 +95,19 @@ class Writer:
 
     def __init__(self, stream: BinaryIO, header: bytes) -> None:
         self._stream = stream
-        self._interfaces = 0
+        self.interfaces = 0  # how many were described
         stream.write(header)
 
     def interface(self, block: bytes) -> int:
         """Write an interface description block; return the interface's number."""
         self._stream.write(block)
-        self._interfaces += 1
-        return self._interfaces - 1
+        self.interfaces += 1
+        return self.interfaces - 1
 
     def packet(self, at: int, data: bytes, wire: int, interface: int, *, options: bytes = b"") -> None:
         """Write a packet: `at` in ns, clamped to what the format holds; `wire` is its length before any cut."""
-        if not 0 <= interface < self._interfaces:
-            raise UsageError(f"pcapng: packet of interface {interface}, of which there are {self._interfaces}")
+        if not 0 <= interface < self.interfaces:
+            raise UsageError(f"pcapng: packet of interface {interface}, of which there are {self.interfaces}")
         stamp = min(max(at, 0), _LARGEST_STAMP)
         self._stream.write(packet_block(stamp, data, wire, interface, options=options))
 
@@ -124,20 +126,30 @@ def annotate(source: str | Path, target: str | Path, comments: Mapping[int, str]
     from netlab.capture.read import open_capture
 
     with open_capture(source) as capture, replacing(source, target) as stream:
-        container = capture.container
-        writer: Writer | None = None
-        known = 0
-        for number, buffer, start, end, wire, at, interface, stop in capture.frames():
-            if writer is None:
-                writer = Writer(stream, section_header(container.comment))
-            while known <= interface:
-                facts = container.interfaces[known]
-                known = 1 + writer.interface(interface_block(facts.link_type, facts.snaplen or 0, name=facts.name))
+        container, frames = capture.container, capture.frames()
+        first = next(frames, None)  # the section's comment is known when its first packet is
+        writer = Writer(stream, section_header(container.comment))
+        for number, buffer, start, end, wire, at, interface, stop in chain([first] if first else [], frames):
+            describe(writer, container.interfaces[: interface + 1])
             kept = read_options(buffer, end + (start - end & 3), stop, container.order)
             options = _merge(kept, container.order, comments.get(number))
             writer.packet(at, buffer[start:end], wire, interface, options=options)
-        if writer is None:
-            Writer(stream, section_header(container.comment))
+        describe(writer, container.interfaces)
+        count_drops(writer, container.interfaces)
+
+
+def describe(writer: Writer, interfaces: Sequence[Interface], *, named: bool = True) -> None:
+    """Write descriptions of those `interfaces` that `writer` has not described yet."""
+    for facts in interfaces[writer.interfaces :]:
+        name = facts.name if named else None
+        writer.interface(interface_block(facts.link_type, facts.snaplen or 0, name=name))
+
+
+def count_drops(writer: Writer, interfaces: Sequence[Interface]) -> None:
+    """Write the statistics of those `interfaces` whose drops are known."""
+    for facts in interfaces:
+        if facts.drops is not None:
+            writer.statistics(facts.number, 0, 0, facts.drops)
 
 
 @contextmanager
