@@ -45,6 +45,11 @@ class Event:
         """Bytes on the wire, framing included."""
         return self.end - self.start
 
+    @property
+    def kind(self) -> ServerPacket | ClientPacket | None:
+        """The packet's type; the addendum has none."""
+        return None if isinstance(self.packet, Addendum) else self.packet.kind
+
 
 @dataclass(slots=True, kw_only=True)
 class Link:
