@@ -1,29 +1,33 @@
 """The only orchestration of effects: scenario in, record out.
 
-Lab -> server -> capture -> probe -> diagnosis, one server after another in equal labs. Whatever ends a run early
-(an error, a signal), what was measured is in the record.
+Lab -> server -> capture -> probe -> diagnosis, one server after another in equal labs. Whatever ends a run early (an
+error, a signal), what was measured is in the record.
 """
 
-import contextlib
+import socket as sockets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from netlab.analysis import Verdict, explain
-from netlab.environment import environment
-from netlab.errors import NetlabError, OutputError, VoidRunError
-from netlab.record import LatenessReport, RttReport, RunRecord, ServerRun
+from netlab.capture.dump import Dumper
+from netlab.errors import CaptureError, NetlabError, VoidRunError
+from netlab.lab import Lab, tcpinfo
+from netlab.native.connection import Login
+from netlab.probe.query import BrokenAnswerError, Session, Watch
+from netlab.probe.transport import connect
+from netlab.record import CaptureFile, LatenessReport, RttReport, ServerRun
 from netlab.samples import Sample
-from netlab.scenario import Scenario, Server
-from netlab.units import NS_PER_S, format_duration, ms
+from netlab.scenario import Scenario, Server, ServerKind
+from netlab.segments import Endpoint
+from netlab.servers.interface import RunningServer, start
+from netlab.units import format_duration, ms, seconds
 
 # A packet that the delay line forwarded later than this makes its query prove nothing.
 LATEST = ms(1)
-# The dots of a progress display; long enough to leave the processor to the delay line.
-_TICK = NS_PER_S // 4
+_CONNECT = seconds(10)
 
 
 class Observer(Protocol):
@@ -35,11 +39,11 @@ class Observer(Protocol):
     def lab_ready(self, server: Server, rtt: RttReport) -> None:
         """The lab of `server` stands and is what it claims."""
 
-    def server_ready(self, server: Server, address: str) -> None:
+    def server_ready(self, server: Server, address: str, version: str | None) -> None:
         """`server` answers at `address`."""
 
     def queries(self, label: str, total: int) -> None:
-        """`total` queries begin."""
+        """`total` measured queries begin."""
 
     def measured(self, sample: Sample) -> None:
         """One query ended."""
@@ -53,15 +57,208 @@ class Request:
     """A run to make. The password goes to the probe alone and into no record."""
 
     scenario: Scenario
-    folder: Path  # made by the caller; record, captures and reports go there
-    command_line: tuple[str, ...] = ()
+    folder: Path  # made by the caller; captures and logs go there
     password: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A finished run. `failure` is what ended it early, to be raised once everything is saved."""
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """One server's run while it grows; `freeze` gives what has been measured at any moment."""
 
-    record: RunRecord
-    verdicts: tuple[Verdict, ...]
-    failure: NetlabError | None = None
+    server: Server
+    version: str | None = None
+    lab: Lab | None = None
+    rtt: RttReport | None = None
+    started_at: int = 0
+    warmups: list[Sample] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    captures: list[CaptureFile] = field(default_factory=list)
+    lateness: LatenessReport | None = None
+    error: str | None = None
+    void: str | None = None
+
+    def freeze(self) -> ServerRun:
+        """Return the run as it is."""
+        return ServerRun(
+            server=self.server,
+            version=self.version,
+            lab=None if self.lab is None else self.lab.facts,
+            rtt=self.rtt,
+            lateness=self.lateness,
+            warmups=tuple(self.warmups),
+            samples=tuple(self.samples),
+            captures=tuple(self.captures),
+            error=self.error,
+            void=self.void,
+        )
+
+
+def measure(request: Request, server: Server, observer: Observer, keep: Callable[[ServerRun], None]) -> None:
+    """Measure one server in a lab of its own; `keep` gets the run, also when it ends early.
+
+    An error of the lab, the server or the probe is in the run's `error` or `void` and is raised again; so is a signal.
+    """
+    progress = _Progress(server=server)
+    try:
+        _measure(request, progress, observer)
+    except VoidRunError as error:
+        progress.void = str(error)
+        raise
+    except NetlabError as error:
+        progress.error = str(error)
+        raise
+    except KeyboardInterrupt as error:
+        progress.error = f"interrupted by {error}"
+        raise
+    finally:
+        keep(progress.freeze())
+
+
+def measure_remote(request: Request, server: Server, observer: Observer, keep: Callable[[ServerRun], None]) -> None:
+    """Time queries against a server that runs already: no lab, no capture. Errors as in `measure`."""
+    progress = _Progress(server=server)
+    try:
+        with ExitStack() as stack:
+            session = _log_in(request, _Target(server=server, address=server.host or ""), progress, stack)
+            observer.server_ready(server, f"{server.host}:{server.port}", progress.version)
+            _ask(request.scenario, session, progress, observer)
+    except NetlabError as error:
+        progress.error = str(error)
+        raise
+    except KeyboardInterrupt as error:
+        progress.error = f"interrupted by {error}"
+        raise
+    finally:
+        keep(progress.freeze())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """Where to connect, and from where: `lab` None means this machine's own network."""
+
+    server: Server
+    address: str
+    lab: Lab | None = None
+
+
+def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
+    scenario, server = request.scenario, progress.server
+    stem = "".join(c if c.isalnum() or c in ".-" else "-" for c in server.label.rpartition("/")[2])
+    with ExitStack() as stack:
+        observer.phase(f"{server.label}: building the lab")
+        lab = stack.enter_context(Lab(scenario.link, scenario.server_tcp, scenario.client_tcp))
+        progress.lab, progress.started_at = lab, time.time_ns()
+        progress.rtt = lab.verify()
+        observer.lab_ready(server, progress.rtt)
+        observer.phase(f"{server.label}: starting the server")
+        running = start(server, lab.server, str(request.folder / f"{stem}.log"))
+        stack.callback(running.close)
+        dumpers = [_dump(end, request.folder / f"{stem}.{end.name}.pcapng", server, stack) for end in (lab.client, lab.server)]
+        try:
+            with ExitStack() as connection:
+                target = _Target(server=server, address=running.address, lab=lab)
+                session = _log_in(request, target, progress, connection)
+                observer.server_ready(server, f"{running.address}:{running.port}", progress.version)
+                _ask(scenario, session, progress, observer)
+        except NetlabError as error:
+            raise _blame(error, running) from error
+        finally:
+            # Also after an error or a signal: the captures of what was measured are kept.
+            for dumper in dumpers:
+                with suppress(CaptureError):
+                    progress.captures.append(replace(facts := dumper.stop(), path=Path(facts.path).name))
+            with suppress(VoidRunError):
+                progress.lateness = lab.lateness(progress.started_at, time.time_ns())
+
+
+def _dump(end: object, path: Path, server: Server, stack: ExitStack) -> Dumper:
+    dumper = Dumper.start(end, path, port=server.port, comment=f"{server.label}")  # type: ignore[arg-type]
+    return stack.enter_context(dumper)
+
+
+def _blame(error: NetlabError, running: RunningServer) -> NetlabError:
+    """Return `error`, or what the server's death says, where that is the reason."""
+    failure = running.failure()
+    if failure is None:
+        return error
+    from netlab.errors import ServerError
+
+    return ServerError(f"the server died: {failure}", hint=f"the probe saw: {error.what}")
+
+
+def _log_in(request: Request, target: _Target, progress: _Progress, stack: ExitStack) -> Session:
+    address = (target.address, target.server.port)
+    lab = target.lab
+    family = sockets.AddressFamily.AF_INET6 if ":" in target.address else sockets.AddressFamily.AF_INET
+    if lab is None:
+        made = sockets.socket(family, sockets.SOCK_STREAM)
+    else:
+        made = lab.client.socket(family, sockets.SocketKind.SOCK_STREAM)
+    stack.callback(made.close)
+    transport = connect(made, address, _CONNECT)
+    local = Endpoint(*made.getsockname()[:2])
+    work = request.scenario.workload
+    watch = Watch(client=lambda: tcpinfo.of_socket(made))
+    if lab is not None:
+        remote = Endpoint(*address)
+        watch = Watch(client=lambda: tcpinfo.of_socket(made), server=lambda: lab.server_tcp_info(remote, local))
+    login = Login(user=work.user, password=request.password, database=work.database)
+    session = Session(transport, login, watch=watch)
+    stack.callback(session.close)
+    hello = session.handshake()
+    progress.version = hello.version
+    return session
+
+
+def _ask(scenario: Scenario, session: Session, progress: _Progress, observer: Observer) -> None:
+    work = scenario.workload
+    observer.phase(f"{progress.server.label}: warming up")
+    for number in range(1, work.warmup + 1):
+        progress.warmups.append(_one(scenario, session, progress, number))
+    observer.queries(progress.server.label, work.count)
+    sound, attempts = 0, 0
+    # A late trial is void and made again, but not for ever: a machine that is always late gets told so.
+    while sound < work.count and attempts < 2 * work.count + 1:
+        attempts += 1
+        session.wait_idle(work.idle, tick=lambda left: observer.tick() if left > ms(300) else None)
+        sample = _one(scenario, session, progress, attempts)
+        progress.samples.append(sample)
+        sound += sample.void is None
+        observer.measured(sample)
+    if sound < work.count:
+        last = next((s.void for s in reversed(progress.samples) if s.void), "")
+        raise VoidRunError(
+            f"{progress.server.label}: only {sound} of {work.count} queries are sound; the last void one: {last}",
+            hint="the machine is too busy for the delay line; run again, or as root for real-time scheduling",
+        )
+
+
+def _one(scenario: Scenario, session: Session, progress: _Progress, number: int) -> Sample:
+    work = scenario.workload
+    try:
+        sample = session.run(work.query, settings=dict(work.settings), index=number, timeout=work.timeout)
+    except BrokenAnswerError as error:
+        progress.samples.append(error.sample)
+        raise
+    lab = progress.lab
+    if lab is None:
+        return sample
+    report = lab.lateness(sample.sent_at, time.time_ns())
+    if report is None:
+        return sample
+    sample = replace(sample, lateness=report.worst)
+    if sample.void is None and report.worst is not None and report.worst > LATEST:
+        return replace(sample, void=f"a packet was forwarded {format_duration(report.worst)} late")
+    if sample.void is None and report.dropped and not _may_drop(scenario):
+        return replace(sample, void=f"the delay line dropped {report.dropped} packets")
+    return sample
+
+
+def _may_drop(scenario: Scenario) -> bool:
+    """Whether drops of the delay line's queue belong to the scenario: a bottleneck's queue overflows."""
+    return scenario.link.to_client.rate is not None or scenario.link.to_server.rate is not None
+
+
+def is_remote(server: Server) -> bool:
+    """Whether `server` runs already, outside a lab."""
+    return server.kind is ServerKind.REMOTE

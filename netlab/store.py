@@ -1,1 +1,79 @@
-"""Files: records in and out."""
+"""Files in and out: run records as JSON, written by rename, so that a reader never sees half of one."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from netlab.errors import OutputError, UsageError
+from netlab.record import SCHEMA, RunRecord
+
+RECORD = "record.json"
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write `data` to `path` whole or not at all. Raises OutputError."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.rename(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"{path}: {error.strerror or error}", hint="choose a folder with room that can be written, with --output"
+        ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make `path` and its parents, and see that it can be written. Raises OutputError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".netlab-", dir=path)
+        os.close(descriptor)
+        os.unlink(name)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: {error.strerror or error}", hint="choose another folder with --output"
+        ) from error
+
+
+def save_record(record: RunRecord, folder: Path) -> Path:
+    """Write `record` into `folder`; return the file's path. Raises OutputError."""
+    path = folder / RECORD
+    write_file(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    return path
+
+
+def load_record(path: Path) -> RunRecord:
+    """Read a record, or the record of a run's folder. Raises UsageError that says where and what."""
+    file = path / RECORD if path.is_dir() else path
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", hint="name a run's folder or its record.json") from error
+    try:
+        schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{file}: not JSON ({error})", hint="the file is cut or not a record") from error
+    if schema != SCHEMA:
+        raise UsageError(f"{file}: its schema is {schema}, not {SCHEMA}", hint="read it with the netlab that wrote it")
+    try:
+        return msgspec.json.decode(raw, type=RunRecord)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{file}: not a sound record: {error}", hint="see `netlab schema`") from error
+
+
+def record_schema() -> dict[str, Any]:
+    """Return the JSON schema of records."""
+    return msgspec.json.schema(RunRecord)
