@@ -75,7 +75,7 @@ class _Dump:
         self._last = 0  # stamp of the newest packet
         self._course: pcapng.Course | None = None  # of the newest packet; None: not to be written
         self._buffer = memoryview(bytearray(SNAPLEN))
-        self._options = [pcapng.packet_options(course=course) for course in pcapng.Course]
+        self._options = {course: pcapng.packet_options(course=course) for course in pcapng.Course}
 
     def start(self) -> None:
         """Write the file's head, empty the socket of what came before the filter, and set the filter."""
