@@ -66,9 +66,14 @@ class Connection:
         return client.encode(hello, Dialect(revision=login.revision))
 
     def addendum_bytes(self, *, chunked: bool = False) -> bytes:
-        """Return what follows the server's Hello; empty for revisions that have no addendum."""
-        mode = CHUNKED if chunked and self.revision >= revisions.CHUNKED else NOT_CHUNKED
-        addendum = Addendum(send_mode=mode, receive_mode=mode)
+        """Return what follows the server's Hello; empty for revisions that have no addendum.
+
+        `chunked` asks for chunks (54470) where the server lets the client choose.
+        """
+        server_sends, server_receives = self._link.server_modes
+        addendum = Addendum(
+            send_mode=_agreed(server_receives, chunked=chunked), receive_mode=_agreed(server_sends, chunked=chunked)
+        )
         encoded = client.encode(addendum, Dialect(revision=self.revision))
         if encoded:
             self._link.client_sent(addendum)
@@ -126,6 +131,13 @@ class Connection:
     def _signal(self, kind: ClientPacket) -> bytes:
         encoded = client.encode(ClientSignal(kind=kind), Dialect(revision=self.revision))
         return chunk(encoded) if self._link.client_chunked else encoded
+
+
+def _agreed(server_mode: str, *, chunked: bool) -> str:
+    """Return one direction's framing: the server's where it insists, else ours."""
+    if not server_mode.endswith("_optional"):
+        return server_mode
+    return CHUNKED if chunked else NOT_CHUNKED
 
 
 def chunk(packet: bytes) -> bytes:

@@ -237,18 +237,21 @@ def _encode_profile_info(message: ProfileInfo, dialect: Dialect) -> bytes:
 
 
 def _read_table_columns(reader: Reader, kind: ServerPacket, dialect: Dialect) -> Step[TableColumns]:
+    if dialect.compression is not None and dialect.revision >= revisions.COMPRESSED_LOGS:
+        return (yield from read_compressed(reader, _read_table_texts))
+    return (yield from _read_table_texts(reader))
+
+
+def _read_table_texts(reader: Reader) -> Step[TableColumns]:
     table = yield from reader.string()
-    if dialect.compression is None or dialect.revision < revisions.COMPRESSED_LOGS:
-        return TableColumns(table=table, description=(yield from reader.string(MAX_STRING)))
-    description = yield from read_compressed(reader, lambda inner: inner.string(MAX_STRING))
-    return TableColumns(table=table, description=description)
+    return TableColumns(table=table, description=(yield from reader.string(MAX_STRING)))
 
 
 def _encode_table_columns(message: TableColumns, dialect: Dialect) -> bytes:
-    description = wire.string(message.description)
+    body = wire.string(message.table) + wire.string(message.description)
     if dialect.compression is not None and dialect.revision >= revisions.COMPRESSED_LOGS:
-        description = compress(description, dialect.compression)
-    return wire.string(message.table) + description
+        return compress(body, dialect.compression)
+    return body
 
 
 def _read_text(reader: Reader, kind: ServerPacket, dialect: Dialect) -> Step[ServerText]:

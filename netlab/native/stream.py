@@ -15,7 +15,7 @@ from netlab.native import client, revisions, server
 from netlab.native.blocks import Dialect, Values
 from netlab.native.client import Addendum, ClientHello, ClientMessage, Query
 from netlab.native.compression import CompressionError, Method
-from netlab.native.messages import CHUNKED, ServerHello, ServerMessage
+from netlab.native.messages import CHUNKED, NOT_CHUNKED, ServerHello, ServerMessage
 from netlab.native.types import UnsupportedError
 from netlab.native.wire import Reader, Step
 from netlab.wire import ClientPacket, ServerPacket
@@ -60,6 +60,7 @@ class Link:
     client_chunked: bool = False  # from the client on
     server_chunked: bool = False
     compression: deque[bool] = field(default_factory=deque)  # of queries sent and not ended
+    server_modes: tuple[str, str] = (NOT_CHUNKED, NOT_CHUNKED)  # what the server's Hello offers: sending, receiving
     newest: int = revisions.NEWEST
 
     @property
@@ -90,6 +91,7 @@ class Link:
         """Take note of a packet from the server."""
         if isinstance(packet, ServerHello):
             self.server_revision = packet.revision
+            self.server_modes = (packet.send_mode, packet.receive_mode)
         elif not isinstance(packet, Addendum) and packet.kind in _QUERY_ENDS and self.compression:
             self.compression.popleft()
 

@@ -162,17 +162,21 @@ def flag(value: bool) -> bytes:
 def skip_strings(reader: Reader, rows: int) -> Step[None]:
     """Pass over `rows` Strings, holding none.
 
-    Results of many short strings are the slow case of a large answer, so lengths of one byte go through a loop
-    without calls.
+    Results of many short strings are the slow case of a large answer, so lengths of one or two bytes go
+    through a loop without calls.
     """
     done = 0
     while done < rows:
         buffer, position, end = reader.buffer, reader.position, len(reader.buffer)
         while done < rows and position < end:
-            after = position + 1 + buffer[position]
-            if buffer[position] >= 0x80 or after > end:
+            length, body = buffer[position], position + 1
+            if length >= 0x80:
+                if body == end or buffer[body] >= 0x80:
+                    break
+                length, body = length & 0x7F | buffer[body] << 7, body + 1
+            if body + length > end:
                 break
-            position = after
+            position = body + length
             done += 1
         reader.position = position
         if done < rows:

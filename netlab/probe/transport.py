@@ -24,8 +24,9 @@ _RX_SOFTWARE = 1 << 3
 _SOFTWARE = 1 << 4
 _STAMPS = struct.Struct("=qqqqqq")  # three timespecs, the software one first
 
-# recvmsg gives one stamp for all it returns, that of the last segment. So reads are small, to keep segments apart,
-# until data comes faster than it is read.
+# recvmsg gives one stamp for all it returns, that of the last segment, and the kernel itself merges segments that wait
+# unread (tcp_try_coalesce). So two packets get their own stamps if the first was read before the second came: reads are
+# small, and grow only while data comes faster than it is read.
 _SMALL_READ = 1 << 11
 _LARGE_READ = 1 << 16
 
