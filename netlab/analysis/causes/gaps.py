@@ -1,0 +1,101 @@
+"""What a gap can be, decided once for all causes: a closed receive window, Nagle's wait, a full window, a pause."""
+
+from netlab.analysis.transfer import Ending, Gap, Transfer
+from netlab.analysis.view import View
+from netlab.diagnosis import Cause, Evidence, Finding
+from netlab.units import as_ms, ms
+
+# Linux delays an ACK by 40 ms at least (TCP_DELACK_MIN) once a connection talks in turns.
+DELAYED_ACK = ms(40)
+# The kernel's timers tick at 100 to 1000 Hz.
+JIFFY = ms(10)
+
+
+def blocked_by_receiver(gap: Gap) -> bool:
+    """Whether the receiver's window had no room for the segment that came after the gap."""
+    if gap.ending is Ending.RETRANSMISSION or gap.room is None:
+        return False
+    return gap.room < gap.resume.length
+
+
+def nagle(gap: Gap, transfer: Transfer) -> bool:
+    """Whether the gap is Nagle's: at most one small segment in flight, all of it acknowledged, a small one next.
+
+    RFC 896; Linux tcp_nagle_check (net/ipv4/tcp_output.c) with Minshall's rule: only a small segment in flight waits.
+    """
+    mss = transfer.mss
+    return (
+        gap.ending is Ending.ACK
+        and gap.last_small
+        and gap.segments_left == 0
+        and gap.resume.length < mss
+        and gap.segments <= gap.bytes // mss + 1
+        and gap.segments <= 3
+    )
+
+
+def full_window(gap: Gap, transfer: Transfer, rtt: int) -> bool:
+    """Whether the sender stood at a full window: the first ACK to reach it let the next segment go."""
+    if gap.ending is not Ending.ACK or gap.first_ack is None or blocked_by_receiver(gap) or nagle(gap, transfer):
+        return False
+    first = gap.resume.at - gap.first_ack.at - transfer.lag
+    return first <= transfer.tolerance + rtt // 20 and 4 * gap.duration >= rtt
+
+
+def window_stops(transfer: Transfer, rtt: int | None) -> list[Gap]:
+    """Return the gaps in which the sender stood at a full window."""
+    return [] if rtt is None else [gap for gap in transfer.gaps if full_window(gap, transfer, rtt)]
+
+
+def quiet_before(view: View, gap: Gap) -> int | None:
+    """Return the longest silence of the server before the burst that led to `gap`: idle, or a pause in the response.
+
+    The congestion window shrinks only while nothing is in flight.
+    """
+    longest = view.idle
+    for other in view.response.gaps:
+        if other.position >= gap.position:
+            break
+        if other.segments_left == 0 and (longest is None or other.duration > longest):
+            longest = other.duration
+    return longest
+
+
+def held_back_until(view: View, gap: Gap) -> bool | None:
+    """Tell by TCP timestamps whether the server held the ACK when it sent the segment after the gap.
+
+    The segment echoes the newest client timestamp that the server had received. None: no timestamps.
+    """
+    if gap.ack is None or gap.ack.tsval < 0 or gap.resume.tsecr < 0:
+        return None
+    return ((gap.resume.tsecr - gap.ack.tsval) & 0xFFFFFFFF) < 0x80000000
+
+
+def finding(view: View, cause: Cause, cost: int, *, confidence: float, frames: list[int], text: str) -> Finding:
+    """Return a finding, its cost in ns and in round trips."""
+    return Finding(
+        cause=cause,
+        cost=cost,
+        round_trips=view.round_trips(cost),
+        confidence=round(max(0.05, min(confidence, 0.99)), 2),
+        evidence=Evidence(frames=tuple(dict.fromkeys(frames)), text=text),
+    )
+
+
+def shown(duration: int) -> str:
+    """A duration for a sentence."""
+    value = as_ms(duration)
+    return f"{value / 1000:.2f} s" if value >= 1000 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+
+
+def segments(count: int) -> str:
+    """A count of segments for a sentence."""
+    return f"{count} segment" if count == 1 else f"{count} segments"
+
+
+def frames_of(gaps: list[Gap]) -> list[int]:
+    """The frames that show each gap: before, the ACK, after."""
+    frames: list[int] = []
+    for gap in gaps[:20]:
+        frames += [gap.before.frame, *([gap.ack.frame] if gap.ack is not None else []), gap.resume.frame]
+    return frames

@@ -1,0 +1,189 @@
+"""A segment was lost: how the sender found out, and what the wait cost.
+
+RFC 6298 (RTO), RFC 8985 (RACK-TLP), RFC 5681 3.2 (fast retransmit). Losses are grouped into episodes: one lasts
+until everything that was in flight when it began has been acknowledged, and its first retransmission names it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from netlab.analysis.causes.gaps import JIFFY, finding, shown
+from netlab.analysis.transfer import Ending, Gap, Loss, Transfer
+from netlab.analysis.view import View
+from netlab.diagnosis import Cause, Finding
+from netlab.units import ms
+
+
+class Way(Enum):
+    """How a sender found a loss."""
+
+    TIMEOUT = "timeout"
+    PROBE = "probe"
+    DUPLICATES = "duplicates"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One loss and its repair. `cost` in ns is the wait until the first missing byte was sent again."""
+
+    way: Way
+    loss: Loss
+    frames: tuple[int, ...]
+    cost: int
+    request: bool
+    certain: float
+
+
+def episodes(view: View) -> list[Episode]:
+    """Return the loss episodes of both transfers, and silent ones that only their length betrays."""
+    found = _episodes(view, view.request, request=True) + _episodes(view, view.response, request=False)
+    return found + _unseen(view)
+
+
+def rto_retransmission(view: View) -> Finding | None:
+    """The retransmission timer, 200 ms or more, had to expire."""
+    mine = [each for each in episodes(view) if each.way is Way.TIMEOUT]
+    if not mine:
+        return None
+    first = mine[0]
+    text = (
+        f"frame {first.loss.packet.frame} sends {_what(first)} again {shown(first.loss.wait)} after the original, with "
+        f"no duplicate ACK in between: the retransmission timer (RTO, at least {shown(view.rto)} here) had to expire"
+    )
+    return _sum(view, Cause.RTO_RETRANSMISSION, mine, text)
+
+
+def tail_loss_probe(view: View) -> Finding | None:
+    """The last segment was lost, and a loss probe sent it again."""
+    mine = [each for each in episodes(view) if each.way is Way.PROBE]
+    if not mine:
+        return None
+    first = mine[0]
+    rtts = f" ({first.loss.wait / view.round_trip:.1f} RTT)" if view.rtt else ""
+    if first.loss.packet.again or first.loss.packet.filled_after >= 0:
+        text = (
+            f"frame {first.loss.packet.frame} sends the last bytes of {_what(first)} again "
+            f"{shown(first.loss.wait)}{rtts} after the original, with no ACK in between: a tail loss probe"
+        )
+    else:
+        text = (
+            f"the last segment came {shown(first.loss.silence)}{rtts} after the one before it, which is when a tail "
+            f"loss probe is due; a server at work for just as long would look the same from here"
+        )
+    return _sum(view, Cause.TAIL_LOSS_PROBE, mine, text)
+
+
+def fast_retransmit(view: View) -> Finding | None:
+    """A segment was lost, and duplicate or selective ACKs had it sent again."""
+    mine = [each for each in episodes(view) if each.way is Way.DUPLICATES]
+    if not mine:
+        return None
+    first = mine[0]
+    text = (
+        f"frame {first.loss.packet.frame} sends {_what(first)} again {shown(first.loss.wait)} after "
+        f"{'the hole opened' if first.loss.packet.filled_after >= 0 else 'the original'}, on "
+        f"{first.loss.duplicates} duplicate or selective ACK{'s' if first.loss.duplicates != 1 else ''}"
+    )
+    return _sum(view, Cause.FAST_RETRANSMIT, mine, text)
+
+
+def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]:
+    found: list[Episode] = []
+    until = -1
+    for loss in transfer.losses:
+        if loss.packet.start < until and found and loss.repeats == 0:
+            continue
+        if loss.packet.start < until and found:
+            # The repair was lost too: its wait adds to the same episode.
+            last = found.pop()
+            way = Way.TIMEOUT if loss.quiet >= ms(150) else last.way
+            cost = loss.wait if loss.wait > last.cost else last.cost + loss.quiet
+            frames = (*last.frames, loss.packet.frame)
+            found.append(Episode(way=way, loss=loss, frames=frames, cost=cost, request=request, certain=last.certain))
+            continue
+        way, certain = _way(view, loss)
+        until = max((p.end for p in transfer.data if p.at <= loss.packet.at), default=-1)
+        found.append(
+            Episode(
+                way=way,
+                loss=loss,
+                frames=(loss.packet.frame,),
+                cost=_cost(view, loss),
+                request=request,
+                certain=certain,
+            )
+        )
+    return found
+
+
+def _way(view: View, loss: Loss) -> tuple[Way, float]:
+    rtt = view.rtt or 0
+    timer = view.rto - JIFFY - rtt // 10
+    if loss.duplicates and loss.quiet < max(ms(150), rtt + rtt // 2):
+        return Way.DUPLICATES, 0.95
+    if loss.is_last and not loss.is_first:
+        return Way.PROBE, 0.95
+    if loss.is_first and loss.is_last and loss.in_flight <= 1:
+        # A lone segment's probe is due when its RTO is (tcp_schedule_loss_probe): only its place tells.
+        if loss.silence < timer:
+            return Way.PROBE, 0.85
+        return (Way.TIMEOUT, 0.9) if loss.repeats else (Way.TIMEOUT, 0.7)
+    if loss.is_last and loss.silence < timer:
+        return Way.PROBE, 0.85
+    if loss.silence >= timer or loss.quiet >= ms(180):
+        return Way.TIMEOUT, 0.95
+    if loss.duplicates:
+        return Way.DUPLICATES, 0.8
+    return Way.OTHER, 0.4
+
+
+def _cost(view: View, loss: Loss) -> int:
+    if loss.packet.filled_after >= 0:
+        # A hole: the reader waited for as long as it stood open.
+        return max(loss.packet.filled_after, 0)
+    return max(loss.wait, 0)
+
+
+def _unseen(view: View) -> list[Episode]:
+    """Away from the server a lost last segment leaves no trace but the time at which it comes at last."""
+    if view.at_sender or view.rtt is None or view.response.losses or not view.response.gaps:
+        return []
+    gap = view.response.gaps[-1]
+    if not _could_be_unseen(view, gap):
+        return []
+    due = 2 * view.rtt
+    # The probe timer: 2 SRTT and two ticks, from the last segment or from the last ACK of a segment.
+    near = max(ms(6), view.rtt // 12)
+    if not any(abs(gap.duration - each) <= near for each in (due, due + view.rtt)):
+        return []
+    loss = Loss(
+        packet=gap.resume,
+        wait=gap.duration,
+        silence=gap.duration,
+        quiet=gap.duration,
+        duplicates=0,
+        is_last=True,
+        is_first=True,
+        repeats=0,
+        in_flight=1,
+    )
+    frames = (gap.before.frame, gap.resume.frame)
+    return [Episode(way=Way.PROBE, loss=loss, frames=frames, cost=gap.duration, request=False, certain=0.4)]
+
+
+def _could_be_unseen(view: View, gap: Gap) -> bool:
+    last = gap.position == len(view.response.data) - 1
+    return last and gap.ending is Ending.SENDER and gap.position > 0
+
+
+def _what(episode: Episode) -> str:
+    return "the request" if episode.request else "a part of the response"
+
+
+def _sum(view: View, cause: Cause, mine: list[Episode], text: str) -> Finding:
+    cost = sum(each.cost for each in mine)
+    if len(mine) > 1:
+        text += f"; {len(mine)} times in all"
+    frames = [frame for each in mine for frame in each.frames][:60]
+    return finding(view, cause, cost, confidence=min(each.certain for each in mine), frames=frames, text=text)

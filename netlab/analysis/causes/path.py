@@ -1,0 +1,187 @@
+"""The path, or the sender's own clock, spread the segments: a slow link, jitter and queues, pacing.
+
+All of them show as many small gaps. At the sender's tap departures tell pacing from the rest; elsewhere the TCP
+timestamps do (RFC 7323): they are the sender's clock at departure.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from netlab.analysis.causes.gaps import DELAYED_ACK, finding, shown
+from netlab.analysis.flow import Placed
+from netlab.analysis.transfer import Ending
+from netlab.analysis.view import View
+from netlab.diagnosis import Cause, Finding, Vantage
+from netlab.units import ms, us
+
+# Ethernet, IP and TCP headers with timestamps: what a link carries beside the payload.
+_HEADERS = 66
+_BACK_TO_BACK = us(60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How a run of segments arrived. Times ns."""
+
+    total: int  # sum of the spacings that belong to the run
+    count: int
+    by_size: bool  # each spacing is what the segment's bytes take at one rate
+    even: bool  # all spacings are about equal
+    rate: float  # bits per second
+    first: Placed
+    last: Placed
+
+
+def bandwidth_serialisation(view: View) -> Finding | None:
+    """The link needed the time: segments, or the ACKs of a burst, come spaced by their size at one rate."""
+    spread = _arrivals(view)
+    if spread is not None and spread.by_size and _departed_together(view, spread) is not False and not view.at_sender:
+        if spread.total < _worth(view):
+            return None
+        sure = 0.9 if _departed_together(view, spread) else 0.7
+        text = (
+            f"{spread.count} segments from frame {spread.first.frame} to {spread.last.frame} came spaced by their size, "
+            f"{shown(spread.total)} in all: a link of about {_rate(spread.rate)}"
+        )
+        frames = [spread.first.frame, spread.last.frame]
+        return finding(view, Cause.BANDWIDTH_SERIALISATION, spread.total, confidence=sure, frames=frames, text=text)
+    drain = _drain(view)
+    if drain is None or drain[1] is None or drain[0] < _worth(view):
+        return None
+    late, rate, packet = drain
+    text = (
+        f"the burst up to frame {packet.frame} left at once, but its ACKs came spread over {shown(late)}, in step with "
+        f"its bytes: a link of about {_rate(rate or 0)} behind this point"
+    )
+    return finding(view, Cause.BANDWIDTH_SERIALISATION, late, confidence=0.8, frames=[packet.frame], text=text)
+
+
+def path_jitter(view: View) -> Finding | None:
+    """The path delayed segments by more than its least time, in no proportion to their size."""
+    late = late_on_the_path(view)
+    data = view.response.data
+    if late:
+        cost = sum(late.values())
+        if cost < _worth(view):
+            return None
+        worst = max(late, key=lambda position: late[position])
+        text = (
+            f"frame {data[worst].frame} came {shown(late[worst])} later after the one before it than the sender's "
+            f"timestamps say it left: the path held it (jitter or a queue)"
+        )
+        frames = [data[worst - 1].frame, data[worst].frame]
+        return finding(view, Cause.PATH_JITTER, cost, confidence=0.8, frames=frames, text=text)
+    drain = _drain(view)
+    if drain is None or drain[1] is not None or drain[0] < _worth(view):
+        return None
+    text = (
+        f"the ACK of frame {drain[2].frame} came {shown(drain[0])} later than the path's least round trip of "
+        f"{shown(view.rtt or 0)}, and not in step with the bytes in flight: jitter or a queue on the path"
+    )
+    return finding(view, Cause.PATH_JITTER, drain[0], confidence=0.6, frames=[drain[2].frame], text=text)
+
+
+def pacing(view: View) -> Finding | None:
+    """The sender spaced its segments by its own clock, as bbr does."""
+    spread = _arrivals(view)
+    if spread is None or spread.total < max(ms(1), (view.rtt or 0) // 25):
+        return None
+    together = _departed_together(view, spread)
+    if together or (together is None and not view.at_sender):
+        return None
+    text = (
+        f"{spread.count} segments from frame {spread.first.frame} to {spread.last.frame} left evenly spaced, "
+        f"{shown(spread.total)} in all (about {_rate(spread.rate)}), without waiting for ACKs: the sender paces"
+    )
+    sure = 0.85 if view.at_sender else 0.75
+    frames = [spread.first.frame, spread.last.frame]
+    return finding(view, Cause.PACING, spread.total, confidence=sure, frames=frames, text=text)
+
+
+def late_on_the_path(view: View) -> dict[int, int]:
+    """Return, by position, how much later a segment came than it left, by the sender's timestamps (ns)."""
+    if view.at_sender or not view.tick or view.tick > ms(10):
+        return {}
+    late: dict[int, int] = {}
+    data = view.response.data
+    for gap in view.response.gaps:
+        if gap.position == 0 or gap.ending is Ending.RETRANSMISSION or gap.before.tsval < 0:
+            continue
+        left = ((data[gap.position].tsval - data[gap.position - 1].tsval) & 0xFFFFFFFF) * view.tick
+        surplus = gap.duration - left - view.tick
+        if surplus > max(ms(2), gap.duration // 2):
+            late[gap.position] = surplus
+    return late
+
+
+def _arrivals(view: View) -> Spread | None:
+    """Return the longest run of response segments with like rate or like spacing, None if there is none."""
+    data = view.response.data
+    if len(data) < 5 or view.response.losses:
+        return None
+    limit = max((view.rtt or 0) // 8, ms(2))
+    steps = [
+        (second.at - first.at, second)
+        for first, second in pairwise(data)
+        if _BACK_TO_BACK < second.at - first.at <= limit * 4
+    ]
+    heavy = [step for step in steps if step[1].length * 4 >= view.response.mss]
+    chosen = heavy if len(heavy) >= 4 else []
+    if len(chosen) < 4 or 2 * len(chosen) < len(data) - 1:
+        return None
+    rates = sorted((step[1].length + _HEADERS) * 8e9 / step[0] for step in chosen)
+    spaces = sorted(step[0] for step in chosen)
+    rate, space = rates[len(rates) // 2], spaces[len(spaces) // 2]
+    by_size = sum(abs(each - rate) <= rate * 0.3 for each in rates) * 10 >= 7 * len(rates)
+    even = sum(abs(each - space) <= space * 0.3 for each in spaces) * 10 >= 7 * len(spaces)
+    if not by_size and not even:
+        return None
+    total = sum(step[0] for step in chosen)
+    return Spread(
+        total=total, count=len(chosen), by_size=by_size, even=even, rate=rate, first=chosen[0][1], last=chosen[-1][1]
+    )
+
+
+def _departed_together(view: View, spread: Spread) -> bool | None:
+    """Tell by the sender's timestamps whether the run left in less than half the time it took to come."""
+    if not view.tick or spread.first.tsval < 0 or spread.total < 4 * view.tick:
+        return None
+    left = ((spread.last.tsval - spread.first.tsval) & 0xFFFFFFFF) * view.tick
+    return 2 * left < spread.last.at - spread.first.at
+
+
+def _drain(view: View) -> tuple[int, float | None, Placed] | None:
+    """Return how late the last ACK of a burst was, the rate its ACKs imply (None: none), and the burst's last segment.
+
+    Only where the tap is near the sender, and only from ACKs that were not delayed on purpose.
+    """
+    if view.paths.vantage is not Vantage.SERVER or view.rtt is None or view.response.losses:
+        return None
+    down = view.paths.downstream or 0
+    acked = [packet for packet in view.response.data if packet.acked_at >= 0]
+    if len(acked) < 3:
+        return None
+    waits = [(packet.acked_at - packet.at - down, packet) for packet in acked]
+    late, packet = max(waits, key=lambda wait: wait[0])
+    distinct = sorted({each.acked_at for each in acked})
+    if late <= 0 or (len(distinct) < 3 and abs(late - DELAYED_ACK) < ms(8)):
+        return None
+    if len(distinct) < 3:
+        return late, None, packet
+    sizes = [sum(each.length + _HEADERS for each in acked if each.acked_at == at) for at in distinct[1:]]
+    rates = sorted(
+        size * 8e9 / (after - before) for size, (before, after) in zip(sizes, pairwise(distinct), strict=True)
+    )
+    rate = rates[len(rates) // 2]
+    steady = sum(abs(each - rate) <= rate * 0.35 for each in rates) * 10 >= 6 * len(rates)
+    if not steady and abs(late - DELAYED_ACK) < ms(8):
+        return None
+    return late, rate if steady else None, packet
+
+
+def _worth(view: View) -> int:
+    return max(ms(3), min((view.rtt or 0) // 5, ms(20)))
+
+
+def _rate(rate: float) -> str:
+    return f"{rate / 1e6:.3g} Mbit/s"

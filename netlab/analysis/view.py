@@ -1,0 +1,175 @@
+"""What the cause functions look at: one exchange, both its transfers, its connection's past, and the paths."""
+
+from dataclasses import dataclass, replace
+
+from netlab.analysis.exchange import Conversation, Raw
+from netlab.analysis.flow import Placed
+from netlab.analysis.transfer import Ending, Gap, Transfer, TransferBuilder
+from netlab.analysis.vantage import Paths
+from netlab.diagnosis import ExchangeKind, Vantage
+from netlab.units import ms
+
+# Linux floors the variance part of the RTO at 200 ms (TCP_RTO_MIN; net/ipv4/tcp_input.c, tcp_set_rto).
+RTO_MIN = ms(200)
+DEFAULT_MSS = 1460
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a sender showed on this connection before an exchange. Windows in segments."""
+
+    window: int = 0  # the congestion window reached at least this since the last loss
+    initial: int | None = None  # where its first, fresh flight stopped for an ACK
+    burst: int = 0  # a flight after silence, or a first one, that went out without a stop held this many
+    restarts: tuple[int, ...] = ()  # where flights after silence stopped
+    peak_before_loss: int = 0  # most in flight before the last loss; 0 without one
+    segments: int = 0  # sent so far
+    exchanges: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One exchange with all that is known of its connection. Times ns."""
+
+    raw: Raw
+    kind: ExchangeKind
+    paths: Paths
+    rtt: int | None
+    response: Transfer
+    request: Transfer
+    past: Past  # of the server as a sender
+    request_past: Past
+    complete: bool  # the capture holds the SYN
+    tick: int  # ns per timestamp unit of the server; 0 without timestamps
+    wait: int | None  # from the request's last byte to the response's first, less the way to the server and back
+    idle: int | None  # silence of the server as a sender before its first byte
+    ping: Placed | None = None  # the Pong that the client waited for just before this request
+    ping_cost: int = 0
+
+    @property
+    def round_trip(self) -> int:
+        """The RTT, at least 1 ns, for divisions."""
+        return max(self.rtt or 0, 1)
+
+    @property
+    def rto(self) -> int:
+        """The retransmission timeout of a quiet path: RFC 6298 with Linux's floor."""
+        return RTO_MIN + (self.rtt or 0)
+
+    @property
+    def at_sender(self) -> bool:
+        """Whether effects of ACKs on the response are seen when they happen."""
+        return self.paths.vantage is Vantage.SERVER
+
+    @property
+    def think_floor(self) -> int:
+        """The least server time that counts as a pause rather than as work."""
+        return max(ms(8), min((self.rtt or 0) // 4, ms(20)))
+
+    def round_trips(self, cost: int) -> float:
+        """`cost` in round trips, rounded for people."""
+        return round(cost / self.round_trip, 2) if self.rtt else 0.0
+
+
+def floor_for(rtt: int | None, shortest: int) -> int:
+    """Return the silence from which a gap is looked at."""
+    return max(shortest, min((rtt or 0) * 15 // 100, ms(10)))
+
+
+def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int) -> View:
+    """Return the view of `raw`, without its connection's past."""
+    up: list[Placed] = []
+    down: list[Placed] = []
+    up_acks: list[Placed] = []
+    down_acks: list[Placed] = []
+    for placed in raw.placed:
+        if placed.down:
+            if placed.end > placed.start:
+                down.append(placed)
+            if placed.ack >= 0:
+                down_acks.append(placed)
+        else:
+            if placed.end > placed.start:
+                up.append(placed)
+            if placed.ack >= 0:
+                up_acks.append(placed)
+    floor = floor_for(paths.rtt, shortest)
+    known = conversation.complete
+    response = TransferBuilder(
+        mss=segment_size(conversation, down=True), lag=paths.response_lag, floor=floor, knows_window=known
+    ).build(down, up_acks, raw.down_una, raw.down_edge)
+    request = TransferBuilder(
+        mss=segment_size(conversation, down=False), lag=paths.request_lag, floor=floor, knows_window=known
+    ).build(up, down_acks, raw.up_una, raw.up_edge)
+    first = raw.first_down
+    idle = first.at - raw.last_down_at if first is not None and raw.last_down_at is not None else None
+    return View(
+        raw=raw,
+        kind=raw.kind,
+        paths=paths,
+        rtt=paths.rtt,
+        response=response,
+        request=request,
+        past=Past(),
+        request_past=Past(),
+        complete=known,
+        tick=0,
+        wait=_wait(request, first, paths),
+        idle=idle,
+    )
+
+
+def segment_size(conversation: Conversation, *, down: bool) -> int:
+    """Return the MSS of a direction: what the receiver's SYN allows, less the timestamp option when it is used."""
+    mine, other = (conversation.down, conversation.up) if down else (conversation.up, conversation.down)
+    advertised = other.mss
+    if advertised is None:
+        # No SYN: the largest segment seen, unless offloads made it larger than any link carries.
+        return mine.largest if 536 <= mine.largest <= 9_000 else DEFAULT_MSS
+    if conversation.stamped:
+        advertised -= 12
+    return max(advertised, 1)
+
+
+def _wait(request: Transfer, first: Placed | None, paths: Paths) -> int | None:
+    if first is None or not request.data:
+        return None
+    sent = max((packet.at for packet in request.data if packet.at <= first.at), default=None)
+    return None if sent is None else max(0, first.at - sent - (paths.upstream or 0))
+
+
+def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) -> Past:
+    """Return `past` after a transfer. `fresh`: the sender began it idle, or new; `stops`: where its window was full."""
+    if not transfer.data:
+        return replace(past, exchanges=past.exchanges + 1)
+    segments = past.segments + sum(each.segments for each in transfer.rounds)
+    if transfer.losses:
+        peak = max(past.peak_before_loss, past.window, transfer.peak)
+        return Past(peak_before_loss=peak, segments=segments, exchanges=past.exchanges + 1)
+    window = max(past.window, transfer.peak)
+    if stops:
+        # Slow start adds what each ACK covers: a full window acknowledged is at least doubled.
+        window = max(window, 2 * stops[0].segments)
+    first = transfer.rounds[0].segments
+    burst = past.burst
+    initial, restarts = past.initial, past.restarts
+    if fresh:
+        burst = max(burst, first)
+        if stops and past.window <= stops[0].segments and initial is None:
+            initial = stops[0].segments
+        elif stops:
+            restarts = (*restarts[-7:], stops[0].segments)
+    return replace(
+        past,
+        window=window,
+        initial=initial,
+        burst=burst,
+        restarts=restarts,
+        segments=segments,
+        exchanges=past.exchanges + 1,
+    )
+
+
+def ack_gaps(transfer: Transfer) -> list[Gap]:
+    """Return the gaps that an ACK ended."""
+    return [gap for gap in transfer.gaps if gap.ending is Ending.ACK]
