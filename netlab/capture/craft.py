@@ -33,7 +33,7 @@ def tcp_packet(
     total = checksum(addresses + pack(">II", 6, len(body)) + body)
     body = body[:16] + pack(">H", total) + body[18:]
     if family == AF_INET6:
-        return pack(">IHBB", 6 << 28, len(body) & 0xFFFF, 6, 64) + addresses + body
+        return pack(">IHBB", 6 << 28, len(body) if len(body) < 1 << 16 else 0, 6, 64) + addresses + body
     length = 20 + len(body)
     # A super-segment's length does not fit; the kernel then writes 0.
     front = pack(">BBHHHBB", 0x45, 0, length if length < 1 << 16 else 0, 1, 0x4000, 64, 6)
