@@ -11,7 +11,7 @@ from netlab.errors import RemoteProtocolError
 from netlab.native import revisions, wire
 from netlab.native.blocks import Block, Dialect, encode_block, read_block
 from netlab.native.messages import NOT_CHUNKED, Setting
-from netlab.native.server import encode_settings, read_settings
+from netlab.native.server import encode_settings, read_revision, read_settings
 from netlab.native.types import UnsupportedError
 from netlab.native.wire import MAX_LIST, MAX_STRING, Reader, Step
 from netlab.wire import ClientPacket
@@ -189,7 +189,7 @@ def _read_hello(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[Cl
     name = yield from reader.string()
     major = yield from reader.varuint()
     minor = yield from reader.varuint()
-    revision = yield from reader.varuint()
+    revision = yield from read_revision(reader)
     database = yield from reader.string()
     user = yield from reader.string()
     password = yield from reader.string()
@@ -199,9 +199,14 @@ def _read_hello(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[Cl
 
 
 def _encode_hello(message: ClientHello, dialect: Dialect) -> bytes:
-    out = wire.string(message.name)
-    out += wire.varuint(message.major) + wire.varuint(message.minor) + wire.varuint(message.revision)
-    return out + wire.string(message.database) + wire.string(message.user) + wire.string(message.password)
+    out = wire.string(message.name) + wire.varuint(message.major) + wire.varuint(message.minor)
+    return (
+        out
+        + wire.varuint(message.revision)
+        + wire.string(message.database)
+        + wire.string(message.user)
+        + wire.string(message.password)
+    )
 
 
 def _read_trace(reader: Reader) -> Step[dict[str, Any]]:

@@ -71,6 +71,14 @@ def of_kind(dialect: Dialect, kind: ServerPacket) -> Dialect:
     return dialect
 
 
+def read_revision(reader: Reader) -> Step[int]:
+    """Read the revision in a Hello. Raises RemoteProtocolError for one that no peer of ours has."""
+    revision = yield from reader.varuint()
+    if revision < revisions.OLDEST:
+        raise RemoteProtocolError(f"a Hello of revision {revision}; the oldest that is read is {revisions.OLDEST}")
+    return revision
+
+
 def read_settings(reader: Reader) -> Step[tuple[Setting, ...]]:
     """Read settings as text: (name, flags, value) up to an empty name."""
     out: list[Setting] = []
@@ -92,7 +100,7 @@ def _read_hello(reader: Reader, kind: ServerPacket, dialect: Dialect) -> Step[Se
     name = yield from reader.string()
     major = yield from reader.varuint()
     minor = yield from reader.varuint()
-    server = yield from reader.varuint()
+    server = yield from read_revision(reader)
     revision = min(dialect.revision, server)
     more: dict[str, Any] = {}
     for gate, key, read in _HELLO_FIELDS:
