@@ -87,6 +87,7 @@ class ServerRun:
     psh: PshTable | None = None
     error: str | None = None  # why the run ended early; what was measured stays
     void: str | None = None  # why the whole run proves nothing
+    notes: tuple[str, ...] = ()  # what a person should know besides, such as packets that a capture lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

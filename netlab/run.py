@@ -76,6 +76,7 @@ class _Progress:
     lateness: LatenessReport | None = None
     error: str | None = None
     void: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     def freeze(self) -> ServerRun:
         """Return the run as it is."""
@@ -90,6 +91,7 @@ class _Progress:
             captures=tuple(self.captures),
             error=self.error,
             void=self.void,
+            notes=tuple(self.notes),
         )
 
 
@@ -153,7 +155,9 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
         observer.phase(f"{server.label}: starting the server")
         running = start(server, lab.server, str(request.folder / f"{stem}.log"))
         stack.callback(running.close)
-        dumpers = [_dump(end, request.folder / f"{stem}.{end.name}.pcapng", server, stack) for end in (lab.client, lab.server)]
+        dumpers = [
+            _dump(end, request.folder / f"{stem}.{end.name}.pcapng", server, stack) for end in (lab.client, lab.server)
+        ]
         try:
             with ExitStack() as connection:
                 target = _Target(server=server, address=running.address, lab=lab)
@@ -165,8 +169,7 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
         finally:
             # Also after an error or a signal: the captures of what was measured are kept.
             for dumper in dumpers:
-                with suppress(CaptureError):
-                    progress.captures.append(replace(facts := dumper.stop(), path=Path(facts.path).name))
+                _stop(dumper, progress)
             with suppress(VoidRunError):
                 progress.lateness = lab.lateness(progress.started_at, time.time_ns())
 
@@ -174,6 +177,18 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
 def _dump(end: object, path: Path, server: Server, stack: ExitStack) -> Dumper:
     dumper = Dumper.start(end, path, port=server.port, comment=f"{server.label}")  # type: ignore[arg-type]
     return stack.enter_context(dumper)
+
+
+def _stop(dumper: Dumper, progress: _Progress) -> None:
+    """Finish a capture; what went wrong with it is noted, and does not end the run."""
+    try:
+        facts = dumper.stop()
+    except CaptureError as error:
+        progress.notes.append(str(error))
+        return
+    progress.captures.append(replace(facts, path=Path(facts.path).name))
+    if facts.drops:
+        progress.notes.append(f"{facts.path}: the capture lost {facts.drops} packets")
 
 
 def _blame(error: NetlabError, running: RunningServer) -> NetlabError:

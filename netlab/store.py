@@ -1,51 +1,15 @@
 """Files in and out: run records as JSON, written by rename, so that a reader never sees half of one."""
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from netlab.errors import OutputError, UsageError
+from netlab.errors import UsageError
+from netlab.files import write_file
 from netlab.record import SCHEMA, RunRecord
 
 RECORD = "record.json"
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path` whole or not at all. Raises OutputError."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.rename(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-    except OSError as error:
-        raise OutputError(
-            f"{path}: {error.strerror or error}", hint="choose a folder with room that can be written, with --output"
-        ) from error
-
-
-def make_folder(path: Path) -> None:
-    """Make `path` and its parents, and see that it can be written. Raises OutputError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".netlab-", dir=path)
-        os.close(descriptor)
-        os.unlink(name)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: {error.strerror or error}", hint="choose another folder with --output"
-        ) from error
 
 
 def save_record(record: RunRecord, folder: Path) -> Path:

@@ -86,7 +86,9 @@ def _workload_faults(workload: Workload) -> list[tuple[str, str]]:
 def _tcp_faults(scenario: Scenario) -> list[tuple[str, str]]:
     ends = (("server_tcp", scenario.server_tcp), ("client_tcp", scenario.client_tcp))
     return [
-        (f"{name}.initcwnd", _counted(tcp.initcwnd, 1, _MOST_SEGMENTS)) for name, tcp in ends if tcp.initcwnd is not None
+        (f"{name}.initcwnd", _counted(tcp.initcwnd, 1, _MOST_SEGMENTS))
+        for name, tcp in ends
+        if tcp.initcwnd is not None
     ]
 
 

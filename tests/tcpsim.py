@@ -314,7 +314,8 @@ class Net:
             self._push(name)
         elif ack == end.una and end.flying and not segment.length and end.peer_window == before:
             end.dups += 1
-            if end.dups == 3 and end.recover < 0:
+            # RACK: a selective ACK of the probe proves what was sent before it lost.
+            if (end.dups == 3 or (end.probed and segment.options and segment.options.sack)) and end.recover < 0:
                 end.recover = end.nxt
                 end.ssthresh = max(len(end.flying) // 2, 2)
                 end.cwnd = end.ssthresh
@@ -433,7 +434,7 @@ def serve(
             state["want"] = 1 << 60
             following = state["query"] + 1
             if following < len(queries):
-                state["want"] = sum(sum(size for _, size in each[1]) for each in queries[: following])
+                state["want"] = sum(sum(size for _, size in each[1]) for each in queries[:following])
                 idle = queries[following][0]
                 state_want = state["want"]
 

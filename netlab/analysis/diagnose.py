@@ -144,15 +144,14 @@ class Diagnoser:
         """Judge the finished exchanges of a connection."""
         conversation = followed.conversation
         paths = judge_paths(conversation.timing())
-        tick = conversation.tick()
         for raw in conversation.finished:
-            self._judge(followed, raw, paths, tick)
+            self._judge(followed, raw, paths)
         conversation.finished.clear()
         self._waiting -= conversation.waiting
         conversation.waiting = 0
         return paths
 
-    def _judge(self, followed: Followed, raw: Raw, paths: Paths, tick: int) -> None:
+    def _judge(self, followed: Followed, raw: Raw, paths: Paths) -> None:
         conversation = followed.conversation
         view = build_view(conversation, raw, paths, self.options.shortest_pause)
         ping, cost = _waited_pong(followed, raw)
@@ -160,7 +159,6 @@ class Diagnoser:
             view,
             past=followed.down_past,
             request_past=followed.up_past,
-            tick=tick,
             ping=ping,
             ping_cost=cost,
         )
@@ -230,9 +228,9 @@ def _waited_pong(followed: Followed, raw: Raw) -> tuple[Placed | None, int]:
 def _remember(followed: Followed, view: View, raw: Raw) -> None:
     """Update what the connection's senders have shown."""
     fresh = followed.down_past.segments == 0 or (view.idle is not None and view.idle > view.rto)
-    stops = window_stops(view.response, view.rtt)
+    stops = window_stops(view.response, view.past, view.rtt)
     followed.down_past = advance(followed.down_past, view.response, fresh=fresh, stops=stops)
-    up_stops = window_stops(view.request, view.rtt)
+    up_stops = window_stops(view.request, view.request_past, view.rtt)
     followed.up_past = advance(followed.up_past, view.request, fresh=followed.up_past.segments == 0, stops=up_stops)
     if raw.kind is ExchangeKind.PING and raw.first_up is not None and raw.first_down is not None:
         followed.pong = (raw, raw.first_down.at - raw.first_up.at)

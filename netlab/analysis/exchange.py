@@ -7,6 +7,7 @@ sends new data after the server has answered has begun the next request. A reque
 from netlab.analysis.flow import FIN, RST, SYN, Half, Placed, place
 from netlab.analysis.labels import Labeller, Mark, Reassembler
 from netlab.analysis.native import native_labeller
+from netlab.analysis.transfer import SenderClock
 from netlab.analysis.vantage import Timing
 from netlab.diagnosis import ExchangeKind, Protocol
 from netlab.segments import Endpoint, Segment
@@ -16,6 +17,8 @@ _TLS_HANDSHAKE, _TLS_CHANGE_CIPHER, _TLS_ALERT = 0x16, 0x14, 0x15
 # ChangeCipherSpec and an encrypted Finished, alone: the largest is 6 + 5 + 69 bytes.
 _LARGEST_TLS_FINISHED = 110
 _LONG_ENOUGH = NS_PER_S // 2
+_BASE_LIFE = 30 * NS_PER_S
+_TICKS = (1_000, NS_PER_MS, 2 * NS_PER_MS, 4 * NS_PER_MS, 10 * NS_PER_MS, 100 * NS_PER_MS)
 _LATE = 8  # finished exchanges that late labels may still reach
 _LARGEST_PACKET = 64 << 20
 _POSTGRES_STARTUP = frozenset({b"\x00\x03\x00\x00", b"\x04\xd2\x16\x2f", b"\x04\xd2\x16\x30"})
@@ -25,6 +28,7 @@ class Raw:
     """One exchange before judgement: its segments in capture order and what the connection was before it."""
 
     __slots__ = (
+        "clock",
         "cut",
         "down_before",
         "down_edge",
@@ -64,6 +68,7 @@ class Raw:
         self.first_row_at: int | None = None
         self.response_end_at: int | None = None
         self.request_bytes = self.response_bytes = 0
+        self.clock: SenderClock | None = None
         self.cut = 0  # segments left out of the middle
         self.head = b""
 
@@ -93,6 +98,9 @@ class Conversation:
         self.labelled = 0  # the server's stream has labels up to here
         self.stamped = False
         self.stamps: list[tuple[int, int]] = []  # (at, timestamp) of the server's first and newest segment
+        self.tick = NS_PER_MS
+        self.bases = (0, 0)  # least difference of capture time and timestamp: now, and before
+        self.base_since = -_BASE_LIFE * 2
         self.queries = 0
         self.session = False  # a handshake of the protocol is going on
         self.waiting = 0  # segments in `finished`
@@ -135,21 +143,41 @@ class Conversation:
 
     def _stamp(self, placed: Placed) -> None:
         self.stamped = True
-        if placed.down:
-            self.stamps[1:] = [(placed.at, placed.tsval)] if self.stamps else []
-            if not self.stamps:
-                self.stamps.append((placed.at, placed.tsval))
+        if not placed.down:
+            return
+        if not self.stamps:
+            self.stamps = [(placed.at, placed.tsval)]
+        else:
+            self.stamps[1:] = [(placed.at, placed.tsval)]
+        late = placed.at - placed.tsval * self.tick
+        if placed.at - self.base_since > _BASE_LIFE:
+            # Clocks drift apart: the least difference is that of the last minute or so.
+            self.bases = (late, self.bases[0] if self.bases[0] else late)
+            self.base_since = placed.at
+            self._learn_tick()
+        elif late < self.bases[0]:
+            self.bases = (late, self.bases[1])
 
-    def tick(self) -> int:
-        """Return the ns per unit of the server's timestamps; 0 without, 1 ms (Linux) until half a second has passed."""
-        if not self.stamped:
-            return 0
-        if len(self.stamps) > 1:
-            (first_at, first), (last_at, last) = self.stamps
-            ticks = (last - first) & 0xFFFFFFFF
-            if last_at - first_at > _LONG_ENOUGH and 0 < ticks < 1 << 31:
-                return (last_at - first_at) // ticks
-        return NS_PER_MS
+    def _learn_tick(self) -> None:
+        """Tell the unit of the server's timestamps once they have run long enough: 1 ms in Linux, others elsewhere."""
+        (first_at, first), (last_at, last) = self.stamps[0], self.stamps[-1]
+        ticks = (last - first) & 0xFFFFFFFF
+        if last_at - first_at < _LONG_ENOUGH or not 0 < ticks < 1 << 31:
+            return
+        measured = (last_at - first_at) / ticks
+        nearest = min(_TICKS, key=lambda tick: abs(tick - measured))
+        known = nearest if abs(nearest - measured) < nearest * 0.05 else 0
+        if known != self.tick:
+            self.tick = known
+            late = last_at - last * known
+            self.bases = (late, late)
+
+    def clock(self) -> SenderClock | None:
+        """Return the server's clock as the tap sees it; None without timestamps."""
+        if not self.stamped or not self.stamps:
+            return None
+        self._learn_tick()
+        return SenderClock(tick=self.tick, base=min(self.bases)) if self.tick else None
 
     def finish(self) -> None:
         """End the connection: what is open becomes an exchange, a lone goodbye does not."""
@@ -341,6 +369,7 @@ class Conversation:
         current.placed = placed[:keep] + placed[-keep:]
 
     def _done(self, current: Raw) -> None:
+        current.clock = self.clock()
         self.finished.append(current)
         self.waiting += len(current.placed)
         self.current = None

@@ -25,6 +25,4 @@ def summarise(values: Iterable[int]) -> Summary | None:
     ordered = sorted(values)
     if not ordered:
         return None
-    return Summary(
-        n=len(ordered), p50=percentile(ordered, 0.5), p99=percentile(ordered, 0.99), maximum=ordered[-1]
-    )
+    return Summary(n=len(ordered), p50=percentile(ordered, 0.5), p99=percentile(ordered, 0.99), maximum=ordered[-1])

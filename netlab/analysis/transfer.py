@@ -12,6 +12,9 @@ from enum import StrEnum
 from netlab.analysis.flow import REORDERING_WINDOW, Placed
 from netlab.units import ms, us
 
+# More lateness than this is a timestamp that wrapped or jumped, not a path.
+_IMPLAUSIBLE = 60_000_000_000
+
 
 class Ending(StrEnum):
     """What ended a silence of the sender."""
@@ -38,7 +41,9 @@ class Gap:
     reaction: int  # ns from that ACK's reaching the sender to the resume; may be negative away from the sender
     duplicates: int  # duplicate ACKs and SACKs since new data was last acknowledged
     room: int | None  # receive window left when the gap began; None where it cannot be known
-    last_small: bool  # the segment before the gap was below the MSS
+    small: int  # segments below the MSS in flight when the gap began
+    small_left: int  # of these, still in flight when the sender resumed
+    skips: bool  # the resume leaves a hole before it: bytes that never came by here
     position: int  # index of `resume` among the transfer's segments
 
 
@@ -78,6 +83,7 @@ class Transfer:
     losses: tuple[Loss, ...]
     peak: int
     peak_bytes: int
+    most_small: int  # most segments below the MSS in flight at once
     mss: int
     lag: int
     tolerance: int
@@ -88,6 +94,25 @@ class Transfer:
         return bool(self.losses)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderClock:
+    """The sender's TCP timestamps against the tap's clock: how long the path held a segment beyond its least time.
+
+    `tick` is ns per unit; `base` the least difference of capture time and timestamp. RFC 7323.
+    """
+
+    tick: int
+    base: int
+
+    def excess(self, packet: Placed) -> int:
+        """Return ns above the least way here, rounded down to whole ticks; 0 without a timestamp."""
+        if packet.tsval < 0:
+            return 0
+        late = packet.at - packet.tsval * self.tick - self.base
+        # A timestamp is cut to its tick, so up to one tick of lateness is rounding.
+        return late - self.tick if self.tick < late < _IMPLAUSIBLE else 0
+
+
 def tolerance_for(lag: int) -> int:
     """Return how far an ACK's effect may stray from its due time: scheduling at the sender, jitter on the path."""
     return ms(2) if lag < ms(1) else max(ms(2), lag // 12)
@@ -96,15 +121,19 @@ def tolerance_for(lag: int) -> int:
 class TransferBuilder:
     """Walks the segments of one direction and the ACKs of the other, in the sender's order of events."""
 
-    def __init__(self, *, mss: int, lag: int, floor: int, knows_window: bool) -> None:
+    def __init__(
+        self, *, mss: int, lag: int, floor: int, knows_window: bool, clock: "SenderClock | None" = None
+    ) -> None:
         self.mss = max(mss, 1)
+        self.clock = clock
         self.lag = lag
         self.floor = floor
         self.knows_window = knows_window
         self.tolerance = tolerance_for(lag)
         # At the sender an effect never precedes its cause; elsewhere the lag is only an estimate.
         self.early = us(200) + lag // 16 if lag > us(500) else us(50)
-        self.flying: deque[tuple[int, int]] = deque()  # (end, segments)
+        self.flying: deque[tuple[int, int, bool]] = deque()  # (end, segments, below the MSS)
+        self.small = self.most_small = 0
         self.units = self.una = self.top = self.edge = 0
         self.duplicates = 0
         self.ack: Placed | None = None
@@ -130,6 +159,7 @@ class TransferBuilder:
             losses=tuple(self.losses),
             peak=self.peak,
             peak_bytes=self.peak_bytes,
+            most_small=self.most_small,
             mss=self.mss,
             lag=self.lag,
             tolerance=self.tolerance,
@@ -142,7 +172,7 @@ class TransferBuilder:
         round_start = data[0].start if data else 0
         flying = self.flying
         for position, packet in enumerate(data):
-            before = (self.units, self.top - self.una, self.edge - self.top)
+            before = (self.units, self.top - self.una, self.edge - self.top, self.small)
             first_ack: Placed | None = None
             last_ack: Placed | None = None
             seen = 0
@@ -152,7 +182,7 @@ class TransferBuilder:
                 cursor += 1
                 if ack.ack > self.una:
                     if previous is None or first_ack is None:
-                        before = (self.units, self.top - self.una, self.edge - self.top)
+                        before = (self.units, self.top - self.una, self.edge - self.top, self.small)
                     self._advance(ack)
                     first_ack = first_ack or ack
                     last_ack = ack
@@ -174,7 +204,11 @@ class TransferBuilder:
             if packet.end > self.top:
                 self.top = packet.end
                 self.units += units
-                flying.append((packet.end, units))
+                tiny = packet.length < mss
+                flying.append((packet.end, units, tiny))
+                if tiny:
+                    self.small += 1
+                    self.most_small = max(self.most_small, self.small)
                 if self.units > self.peak:
                     self.peak = self.units
                     self.peak_bytes = self.top - self.una
@@ -190,7 +224,9 @@ class TransferBuilder:
         self.duplicates = 0
         flying = self.flying
         while flying and flying[0][0] <= una:
-            self.units -= flying.popleft()[1]
+            _, units, tiny = flying.popleft()
+            self.units -= units
+            self.small -= tiny
 
     def _lose(self, packet: Placed, previous: Placed | None) -> None:
         first_at, repeats = self.sent.get(packet.start, (-1, 0))
@@ -218,12 +254,15 @@ class TransferBuilder:
         self,
         previous: Placed,
         packet: Placed,
-        before: tuple[int, int, int],
+        before: tuple[int, int, int, int],
         acks: tuple[Placed | None, Placed | None, int],
         position: int,
     ) -> None:
         first_ack, last_ack, seen = acks
         reaction = packet.at - last_ack.at - self.lag if last_ack is not None else 0
+        if self.clock is not None and reaction > self.tolerance:
+            # The path held the segment back after it had left: judge by when it left.
+            reaction = max(reaction - self.clock.excess(packet), 0)
         if packet.again or packet.filled_after > REORDERING_WINDOW:
             ending = Ending.RETRANSMISSION
         elif last_ack is not None and before[1] > 0 and -self.early <= reaction <= self.tolerance:
@@ -245,7 +284,9 @@ class TransferBuilder:
                 reaction=reaction,
                 duplicates=self.duplicates,
                 room=before[2] if self.knows_window and self.edge > 0 else None,
-                last_small=0 < previous.length < self.mss,
+                small=before[3],
+                small_left=self.small,
+                skips=packet.start > self.top,
                 position=position,
             )
         )

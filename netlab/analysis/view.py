@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from netlab.analysis.exchange import Conversation, Raw
 from netlab.analysis.flow import Placed
-from netlab.analysis.transfer import Ending, Gap, Transfer, TransferBuilder
+from netlab.analysis.transfer import Gap, SenderClock, Transfer, TransferBuilder
 from netlab.analysis.vantage import Paths
 from netlab.diagnosis import ExchangeKind, Vantage
 from netlab.units import ms
@@ -25,6 +25,7 @@ class Past:
     peak_before_loss: int = 0  # most in flight before the last loss; 0 without one
     segments: int = 0  # sent so far
     exchanges: int = 0
+    small: int = 0  # most segments below the MSS in flight at once: two or more, and Nagle's rule is off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class View:
     past: Past  # of the server as a sender
     request_past: Past
     complete: bool  # the capture holds the SYN
-    tick: int  # ns per timestamp unit of the server; 0 without timestamps
+    clock: SenderClock | None  # of the server, where the tap is not at it
     wait: int | None  # from the request's last byte to the response's first, less the way to the server and back
     idle: int | None  # silence of the server as a sender before its first byte
     ping: Placed | None = None  # the Pong that the client waited for just before this request
@@ -95,8 +96,13 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
                 up_acks.append(placed)
     floor = floor_for(paths.rtt, shortest)
     known = conversation.complete
+    clock = None if paths.vantage is Vantage.SERVER else raw.clock
     response = TransferBuilder(
-        mss=segment_size(conversation, down=True), lag=paths.response_lag, floor=floor, knows_window=known
+        mss=segment_size(conversation, down=True),
+        lag=paths.response_lag,
+        floor=floor,
+        knows_window=known,
+        clock=clock,
     ).build(down, up_acks, raw.down_una, raw.down_edge)
     request = TransferBuilder(
         mss=segment_size(conversation, down=False), lag=paths.request_lag, floor=floor, knows_window=known
@@ -113,7 +119,7 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
         past=Past(),
         request_past=Past(),
         complete=known,
-        tick=0,
+        clock=clock,
         wait=_wait(request, first, paths),
         idle=idle,
     )
@@ -143,9 +149,10 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
     if not transfer.data:
         return replace(past, exchanges=past.exchanges + 1)
     segments = past.segments + sum(each.segments for each in transfer.rounds)
+    small = max(past.small, transfer.most_small)
     if transfer.losses:
         peak = max(past.peak_before_loss, past.window, transfer.peak)
-        return Past(peak_before_loss=peak, segments=segments, exchanges=past.exchanges + 1)
+        return Past(peak_before_loss=peak, segments=segments, exchanges=past.exchanges + 1, small=small)
     window = max(past.window, transfer.peak)
     if stops:
         # Slow start adds what each ACK covers: a full window acknowledged is at least doubled.
@@ -167,9 +174,5 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
         restarts=restarts,
         segments=segments,
         exchanges=past.exchanges + 1,
+        small=small,
     )
-
-
-def ack_gaps(transfer: Transfer) -> list[Gap]:
-    """Return the gaps that an ACK ended."""
-    return [gap for gap in transfer.gaps if gap.ending is Ending.ACK]

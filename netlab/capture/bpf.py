@@ -33,6 +33,11 @@ def nothing() -> Program:
     return [(_RET, 0, 0, 0)]
 
 
+def everything() -> Program:
+    """Return the program that keeps every packet."""
+    return [(_RET, 0, 0, _WHOLE)]
+
+
 def attach(packet_socket: socket.socket, program: Program) -> None:
     """Make `program` the socket's filter. Raises OSError."""
     code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)

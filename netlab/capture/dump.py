@@ -21,7 +21,8 @@ from netlab.errors import CaptureError
 from netlab.hosts import Host
 from netlab.record import CaptureFile
 
-RECEIVE_BUFFER = 32 << 20
+RING = 32 << 20
+_QUEUE = 1 << 18  # the socket's own queue is out of use once it has a ring
 _READY_S = 20
 _STOP_S = 60
 _ARPHRD_ETHER, _ARPHRD_LOOPBACK = 1, 772
@@ -46,17 +47,18 @@ class Dumper:
         path: str | Path,
         *,
         port: int | None = None,
-        receive_buffer: int = RECEIVE_BUFFER,
+        ring: int = RING,
         comment: str = "",
     ) -> "Dumper":
         """Capture `host`'s interface into the pcapng file `path`, all of it or only TCP port `port`.
 
-        When this returns, every later packet is in the file. `receive_buffer` is in bytes. Raises CaptureError,
+        When this returns, every later packet is in the file. `ring` is the size in bytes of the
+        kernel's buffer, which must hold what comes while the dumper gets no processor. Raises CaptureError,
         LabError.
         """
         path = Path(path)
         with ExitStack() as stack:
-            packets = stack.enter_context(host.packet_socket(receive_buffer))
+            packets = stack.enter_context(host.packet_socket(_QUEUE))
             output = _open_output(path)
             stack.callback(os.close, output)
             caller = os.pidfd_open(os.getpid())
@@ -68,6 +70,7 @@ class Dumper:
                 interface=host.interface,
                 loopback=_is_loopback(packets, host.interface),
                 port=port,
+                ring=ring,
                 comment=comment or f"netlab capture at the {host.name} ({host.address}), every packet",
             )
             child = _spawn(settings)

@@ -165,7 +165,7 @@ def build_scenario(given: dict[str, Any]) -> Scenario:
 
     Keys are the fields of Flags. Raises ScenarioError or UsageError.
     """
-    from netlab.store import load_scenario
+    from netlab.scenario_file import load_scenario
     from netlab.validate import check_scenario
 
     flags = Flags(**{f.name: given[f.name] for f in fields(Flags) if f.name in given})

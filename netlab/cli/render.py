@@ -1,15 +1,22 @@
 """Values into text on the terminal: JSON, the article's lines, tables. Everything a peer sent goes through `plain`."""
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from netlab.record import RttReport, ServerRun
+from netlab.analysis.tail import summarise
+from netlab.record import RttReport, RunRecord, ServerRun
 from netlab.samples import Sample
 from netlab.scenario import Scenario
 from netlab.text import plain
 from netlab.units import as_ms, format_duration
+
+if TYPE_CHECKING:
+    from netlab.analysis.explain import Verdict
+
+DASH = "–"  # a figure that was not measured
 
 
 def print_json(value: Any) -> None:
@@ -53,6 +60,48 @@ def rtt_line(report: RttReport) -> str:
 def server_title(run: ServerRun) -> str:
     """Return the server's label with the version that it states."""
     return f"{run.server.label} (ClickHouse {run.version})" if run.version else run.server.label
+
+
+def plain_lines(text: str) -> str:
+    """Return `text` safe for a terminal, its own line breaks kept."""
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def side_by_side(record: RunRecord, verdicts: Sequence["Verdict"]) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows: a row a figure, a column a server. A figure that is missing is a dash."""
+    by_label = {verdict.server: verdict for verdict in verdicts}
+    runs = [run for run in record.runs if run.server.label in by_label]
+    rows = [
+        ["first_row p50"],
+        ["eos p50"],
+        ["tail p50"],
+        ["tail max"],
+        ["extra round trips"],
+        ["cause"],
+        ["PSH segments"],
+    ]
+    for run in runs:
+        verdict = by_label[run.server.label]
+        sound = [s for s in run.samples if s.void is None]
+        first_row, eos, tail = (
+            summarise([value for s in sound if (value := getattr(s, name)) is not None])
+            for name in ("first_row", "eos", "tail")
+        )
+        cells = [
+            _ms(first_row and first_row.p50),
+            _ms(eos and eos.p50),
+            _ms(tail and tail.p50),
+            _ms(tail and tail.maximum),
+        ]
+        trips = ", ".join(DASH if t is None else str(t) for t in verdict.extra_round_trips) or DASH
+        psh = DASH if run.psh is None else f"{run.psh.segments}"
+        for row, cell in zip(rows, [*cells, trips, verdict.cause or DASH, psh], strict=True):
+            row.append(cell)
+    return ["", *(run.server.label for run in runs)], rows
+
+
+def _ms(value: int | None) -> str:
+    return DASH if value is None else f"{as_ms(value):.2f} ms"
 
 
 def print_table(columns: list[str], rows: list[list[str]], *, title: str = "") -> None:

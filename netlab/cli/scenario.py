@@ -42,7 +42,7 @@ def list_scenarios(folder: Path, as_json: bool, quiet: bool) -> None:
 def show(file: Path, as_json: bool, quiet: bool) -> None:
     """Print a scenario with every default spelt out."""
     from netlab.cli.render import print_json
-    from netlab.store import dump_scenario
+    from netlab.scenario_file import dump_scenario
 
     scenario = _load(file)
     if as_json:
@@ -75,6 +75,6 @@ def check(files: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
 
 
 def _load(path: Path) -> Scenario:
-    from netlab.store import load_scenario
+    from netlab.scenario_file import load_scenario
 
     return load_scenario(path)

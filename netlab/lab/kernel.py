@@ -92,7 +92,9 @@ def build(request: dict[str, Any], descriptors: Mapping[str, int]) -> tuple[dict
             backend = Backend.NETEM if reason is None else Backend.RELAY
         for step in steps(wanted.link, wanted.server_tcp, wanted.client_tcp, backend):
             _apply(step, spaces, descriptors)
-        read = {place: spaces[place].do(lambda p=place: _read_back(spaces[p])) for place in (Place.CLIENT, Place.SERVER)}
+        read = {
+            place: spaces[place].do(lambda p=place: _read_back(spaces[p])) for place in (Place.CLIENT, Place.SERVER)
+        }
     emulation, shared = {"backend": backend.value}, ()
     if backend is Backend.RELAY:
         emulation, shared = relay_process.start(wanted.link, descriptors[Place.MIDDLE])
@@ -113,8 +115,12 @@ def _apply(step: Step, spaces: Mapping[Place, _Namespace], descriptors: Mapping[
 def _do(step: Step, space: _Namespace, descriptors: Mapping[str, int]) -> None:
     match step:
         case Veth():
-            peer = {"ifname": step.peer_interface, "net_ns_fd": descriptors[step.peer_place], "address": step.peer_mac,
-                    "mtu": step.mtu}
+            peer = {
+                "ifname": step.peer_interface,
+                "net_ns_fd": descriptors[step.peer_place],
+                "address": step.peer_mac,
+                "mtu": step.mtu,
+            }
             space.ip.link("add", ifname=step.interface, kind="veth", address=step.mac, mtu=step.mtu, peer=peer)
         case Up():
             index = space.index(step.interface)
@@ -127,8 +133,9 @@ def _do(step: Step, space: _Namespace, descriptors: Mapping[str, int]) -> None:
             offloads.set_and_check(step.interface, step.on)
         case Neighbour():
             permanent = 0x80  # NUD_PERMANENT
-            space.ip.neigh("add", ifindex=space.index(step.interface), dst=step.address, lladdr=step.mac,
-                           state=permanent)
+            space.ip.neigh(
+                "add", ifindex=space.index(step.interface), dst=step.address, lladdr=step.mac, state=permanent
+            )
         case Route():
             _set_route(step, space)
         case Netem():
@@ -171,8 +178,9 @@ def _set_route(step: Route, space: _Namespace) -> None:
     if step.initcwnd is not None:
         metrics["initcwnd"] = step.initcwnd
     # Leaving out proto (kernel), scope (link) or prefsrc would make it another route.
-    space.ip.route("change", dst=SUBNET, oif=space.index(step.interface), prefsrc=step.address, proto=2, scope=253,
-                   metrics=metrics)
+    space.ip.route(
+        "change", dst=SUBNET, oif=space.index(step.interface), prefsrc=step.address, proto=2, scope=253, metrics=metrics
+    )
     got = _read_route(space)
     wanted = {"cc_algo": step.congestion} | ({} if step.initcwnd is None else {"initcwnd": str(step.initcwnd)})
     for name, value in wanted.items():
@@ -204,12 +212,28 @@ def _netem_missing(space: _Namespace) -> str | None:
 
 def _set_netem(step: Netem, space: _Namespace) -> None:
     wanted, index = step.emulation, space.index(step.interface)
-    space.ip.tc("add", "netem", index, handle=0x10000, delay=wanted.delay // NS_PER_US,
-                jitter=wanted.jitter // NS_PER_US, loss=wanted.loss * 100, limit=wanted.limit)
+    space.ip.tc(
+        "add",
+        "netem",
+        index,
+        handle=0x10000,
+        delay=wanted.delay // NS_PER_US,
+        jitter=wanted.jitter // NS_PER_US,
+        loss=wanted.loss * 100,
+        limit=wanted.limit,
+    )
     if wanted.rate is not None:
         # netem's own rate is broken in pyroute2 0.9.7; a token bucket below it shapes as well.
-        space.ip.tc("add", "tbf", index, handle=0x20000, parent=0x10001, rate=wanted.rate // 8,
-                    burst=max(2 * 1514, wanted.rate // 8 // 250), limit=wanted.limit * 1514)
+        space.ip.tc(
+            "add",
+            "tbf",
+            index,
+            handle=0x20000,
+            parent=0x10001,
+            rate=wanted.rate // 8,
+            burst=max(2 * 1514, wanted.rate // 8 // 250),
+            limit=wanted.limit * 1514,
+        )
     options = _read_netem(space, index)
     got = options["delay"] * _TICK_NS
     if abs(got - wanted.delay) > 2 * NS_PER_US or options["limit"] != wanted.limit:

@@ -105,15 +105,29 @@ def steps(link: Link, server_tcp: Tcp, client_tcp: Tcp, backend: Backend) -> tup
     if backend is Backend.RELAY:
         for place, middle, mac in ((Place.CLIENT, "toclient", _CLIENT_MAC), (Place.SERVER, "toserver", _SERVER_MAC)):
             made.append(
-                Veth(place=place, interface=INTERFACE, peer_place=Place.MIDDLE, peer_interface=middle,
-                     mac=mac, peer_mac=_MIDDLE_MACS[middle], mtu=link.mtu)
+                Veth(
+                    place=place,
+                    interface=INTERFACE,
+                    peer_place=Place.MIDDLE,
+                    peer_interface=middle,
+                    mac=mac,
+                    peer_mac=_MIDDLE_MACS[middle],
+                    mtu=link.mtu,
+                )
             )
             made.append(Offloads(place=Place.MIDDLE, interface=middle, on=link.offloads))
             made.append(Up(place=Place.MIDDLE, interface=middle))
     else:
         made.append(
-            Veth(place=Place.CLIENT, interface=INTERFACE, peer_place=Place.SERVER, peer_interface=INTERFACE,
-                 mac=_CLIENT_MAC, peer_mac=_SERVER_MAC, mtu=link.mtu)
+            Veth(
+                place=Place.CLIENT,
+                interface=INTERFACE,
+                peer_place=Place.SERVER,
+                peer_interface=INTERFACE,
+                mac=_CLIENT_MAC,
+                peer_mac=_SERVER_MAC,
+                mtu=link.mtu,
+            )
         )
     ends = (
         (Place.CLIENT, client_tcp, CLIENT_ADDRESS, SERVER_ADDRESS, _SERVER_MAC, link.to_server),
@@ -126,8 +140,13 @@ def steps(link: Link, server_tcp: Tcp, client_tcp: Tcp, backend: Backend) -> tup
         made.append(Up(place=place, interface=INTERFACE, address=address))
         made.append(Neighbour(place=place, interface=INTERFACE, address=other, mac=mac))
         made.append(
-            Route(place=place, interface=INTERFACE, address=address, initcwnd=tcp.initcwnd,
-                  congestion=tcp.congestion.value)
+            Route(
+                place=place,
+                interface=INTERFACE,
+                address=address,
+                initcwnd=tcp.initcwnd,
+                congestion=tcp.congestion.value,
+            )
         )
         if backend is Backend.NETEM:
             made.append(Netem(place=place, interface=INTERFACE, emulation=emulation))

@@ -58,8 +58,16 @@ def tails(runs: Sequence[ServerRun], rtt: int) -> bytes:
         values = [s.tail / NS_PER_MS for s in run.samples if s.void is None and s.tail is not None]
         axis.plot(values, [row] * len(values), "o", color=style.SERVER, alpha=0.55, markersize=8, clip_on=False)
     axis.axvline(rtt / NS_PER_MS, color=style.STALL, linestyle="--", linewidth=1)
-    axis.annotate("one round trip", (rtt / NS_PER_MS, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -2),
-                  textcoords="offset points", color=style.STALL, fontsize=style.FONT, va="top")
+    axis.annotate(
+        "one round trip",
+        (rtt / NS_PER_MS, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -2),
+        textcoords="offset points",
+        color=style.STALL,
+        fontsize=style.FONT,
+        va="top",
+    )
     axis.set_yticks(range(len(runs)), [plain(run.server.label) for run in runs])
     axis.set_ylim(len(runs) - 0.5, -0.5)
     axis.set_xlim(left=0)
@@ -69,7 +77,8 @@ def tails(runs: Sequence[ServerRun], rtt: int) -> bytes:
 
 
 def _span(exchange: Exchange) -> float:
-    last = max((segment.at for segment in exchange.segments), default=exchange.sent_at)
+    # To the last byte of the answer: the ACKs after it say nothing.
+    last = max((s.at for s in exchange.segments if s.length), default=exchange.sent_at)
     return max((last - exchange.sent_at) / NS_PER_MS, 0.1)
 
 
@@ -87,23 +96,33 @@ def _waterfall(axis: Axes, exchange: Exchange, end: float) -> None:
     ):
         mine = [s for s in exchange.segments if s.direction is direction]
         data = [at(s.at) for s in mine if s.length]
-        acks = [at(s.at) for s in mine if not s.length]
+        acks = [at(s.at) for s in mine if not s.length and at(s.at) <= end * 1.08]
         axis.plot(data, [lane] * len(data), "|", color=colour, markersize=22, markeredgewidth=2)
         axis.plot(acks, [lane] * len(acks), ".", color=colour, markersize=4, alpha=0.7)
     _label_segments(axis, exchange, end)
     for stall in exchange.stalls:
         _stall(axis, exchange, stall)
-    for instant, colour, name, side in (
-        (exchange.first_row_at, style.ROW, "first row", "right"),
-        (exchange.eos_at, style.END, "EndOfStream", "left"),
+    for instant, colour, name, height in (
+        (exchange.first_row_at, style.ROW, "first row", -0.42),
+        (exchange.eos_at, style.END, "EndOfStream", -0.68),
     ):
         if instant is not None:
-            axis.axvline(at(instant), color=colour, linewidth=1, linestyle=":", zorder=1)
-            axis.annotate(f"{name} {at(instant):.1f} ms", (at(instant), -0.62), xytext=(-4 if side == "right" else 4, 0),
-                          textcoords="offset points", ha=side, fontsize=style.FONT, color=colour)
+            when = at(instant)
+            late = when > end * 0.7
+            axis.axvline(when, color=colour, linewidth=1, linestyle=":", zorder=1)
+            axis.annotate(
+                f"{name} {when:.1f} ms",
+                (when, height),
+                xytext=(-4 if late else 4, 0),
+                textcoords="offset points",
+                ha="right" if late else "left",
+                va="center",
+                fontsize=style.FONT,
+                color=colour,
+            )
     axis.set_yticks([_SERVER_LANE, _CLIENT_LANE], ["server", "client"])
     axis.set_ylim(-0.8, 2.05)
-    axis.set_xlim(-end * 0.02, end * 1.14)
+    axis.set_xlim(-end * 0.02, end * 1.08)
     _plain_frame(axis)
 
 
@@ -122,7 +141,8 @@ def _label_segments(axis: Axes, exchange: Exchange, end: float) -> None:
         shown = "+".join(_short(name) for name in names)
         unit = "segment" if count == 1 else "segments"
         text = f"{count} {unit}\n{shown}" if shown else f"{count} {unit}"
-        axis.annotate(text, (when, _SERVER_LANE + 0.3), fontsize=style.FONT - 1, color=style.INK, va="bottom")
+        side = "right" if when > end * 0.8 else "left"
+        axis.annotate(text, (when, _SERVER_LANE + 0.3), fontsize=style.FONT - 1, color=style.INK, va="bottom", ha=side)
 
 
 def _short(label: str) -> str:
@@ -136,24 +156,47 @@ def _stall(axis: Axes, exchange: Exchange, stall: Stall) -> None:
     axis.annotate("", (start, 0.5), (stop, 0.5), arrowprops=arrow)
     trips = f" = {stall.duration / exchange.rtt:.2f} RTT" if exchange.rtt else ""
     window = f"{stall.outstanding_segments} segments unacknowledged, " if stall.outstanding_segments else ""
-    axis.annotate(f"{window}nothing for {stall.duration / NS_PER_MS:.1f} ms{trips}", ((start + stop) / 2, 0.54),
-                  ha="center", va="bottom", fontsize=style.FONT, color=style.STALL, fontweight="bold")
+    axis.annotate(
+        f"{window}nothing for {stall.duration / NS_PER_MS:.1f} ms{trips}",
+        ((start + stop) / 2, 0.54),
+        ha="center",
+        va="bottom",
+        fontsize=style.FONT,
+        color=style.STALL,
+        fontweight="bold",
+    )
     ack = next((s for s in exchange.segments if s.frame == stall.ack_frame), None)
     if ack is not None:
         when = (ack.at - exchange.sent_at) / NS_PER_MS
-        axis.annotate(f"ACK, frame {ack.frame}", (when, _CLIENT_LANE + 0.08), xytext=(-8, 8), textcoords="offset points",
-                      ha="right", fontsize=style.FONT - 1, color=style.CLIENT)
+        axis.annotate(
+            f"ACK, frame {ack.frame}",
+            (when, _CLIENT_LANE + 0.08),
+            xytext=(-8, 8),
+            textcoords="offset points",
+            ha="right",
+            fontsize=style.FONT - 1,
+            color=style.CLIENT,
+        )
 
 
 def _histogram(axis: Axes, label: str, table: PshTable, sizes: list[int], colour: str) -> None:
     counts = dict(table.sizes)
     positions = range(len(sizes))
     bars = axis.bar(positions, [counts.get(size, 0) for size in sizes], color=colour, width=0.75)
-    axis.bar_label(bars, [str(counts[size]) if size in counts else "" for size in sizes], fontsize=style.FONT - 1,
-                   color=style.INK, padding=1)
+    axis.bar_label(
+        bars,
+        [str(counts[size]) if size in counts else "" for size in sizes],
+        fontsize=style.FONT - 1,
+        color=style.INK,
+        padding=1,
+    )
     axis.set_xticks(positions, [str(size) for size in sizes], rotation=60, fontsize=style.FONT - 1)
-    axis.set_title(f"{plain(label)}: {table.segments} segments, {table.bytes:,} bytes", loc="left",
-                   fontsize=style.FONT + 1, color=style.INK)
+    axis.set_title(
+        f"{plain(label)}: {table.segments} segments, {table.bytes:,} bytes",
+        loc="left",
+        fontsize=style.FONT + 1,
+        color=style.INK,
+    )
     axis.set_xlabel("TCP payload, bytes", color=style.MUTED)
     _plain_frame(axis)
 

@@ -1,21 +1,15 @@
 """ClickHouse engines from the package index: installed once into the cache, checked, and started in a host.
 
-Only `install` downloads. An engine's folder holds the wheel's files and a manifest of their hashes, made when the
-wheel's own pinned hash had been checked by pip.
+Only `install` downloads. An engine's folder holds the wheel's files and a manifest of their hashes. Two pins guard it:
+the wheel's own hash, which pip checks, and the hash of what the wheel unpacks to, which `verify` checks.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,30 +20,56 @@ from netlab.servers.child import ChildServer
 from netlab.units import seconds
 
 _MANIFEST = "netlab-manifest.json"
-_NEEDED = 900 * 10**6  # bytes: the wheel (180 MB) and its files (560 MB) at once, and room to breathe
 _READY = seconds(60)
-_PACKAGE = "chdb-core"
+# 26.7 ends the whole process on these; the run's message then says more than "signal 6".
+_ABORTED = "this engine aborts when a login fails or a first packet is no Hello: check user, password and database"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel: its sha256, and that of the list of its unpacked files (see `content`)."""
+
+    sha256: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One engine: the package's version and its wheels' sha256 by machine."""
+    """One engine: the package's version, ClickHouse's, and the wheels by machine."""
 
     package: str
     clickhouse: str
-    wheels: tuple[tuple[str, str], ...]
+    wheels: Mapping[str, Wheel]
 
 
-PINNED = {
+PINNED: Mapping[str, Pin] = {
     "26.7": Pin(
         package="26.7.3",
         clickhouse="26.7.2.1",
-        wheels=(("x86_64", "b10b96f9599fab42ba51d9be80333e1819782bdc8a91b2b26979149693ba431f"),),
+        wheels={
+            "x86_64": Wheel(
+                sha256="b10b96f9599fab42ba51d9be80333e1819782bdc8a91b2b26979149693ba431f",
+                content="e98b69ef28e540966b4b011cfb3e198cb2863b715b700b5aa17fcf2c40f5bc25",
+            ),
+            "aarch64": Wheel(
+                sha256="e64c61a868cad97eb375fb17e23b00bf5058cc9d9d94351cb97dde82d212c7d6",
+                content="0961249d3985659984e52cc15b9722a4c36c55c530511f36d0e209e607e7eb5b",
+            ),
+        },
     ),
     "26.9": Pin(
         package="26.9.0",
         clickhouse="26.9.2.1",
-        wheels=(("x86_64", "707e2ec3fe0f7953bac97942eaeb7a1ed1d66b1e56ecef3f0aa2130f61f6e735"),),
+        wheels={
+            "x86_64": Wheel(
+                sha256="707e2ec3fe0f7953bac97942eaeb7a1ed1d66b1e56ecef3f0aa2130f61f6e735",
+                content="81cdab4da40e8ef41a1619c584774a2da0704b276057e0481d1e960fa62e9ab2",
+            ),
+            "aarch64": Wheel(
+                sha256="46148d3fc1edd6d6f701922be0f18e2aa6e60349e418b430e69bbb87ab6b95a9",
+                content="e18c96d8e9e5434408af643369c60002c9a878fabca83e9f46b4e627483ef592",
+            ),
+        },
     ),
 }
 
@@ -63,8 +83,17 @@ class Installed:
     path: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """What the manifest says of one file: bytes, ns, hex."""
+
+    size: int
+    mtime: int
+    sha256: str
+
+
 def cache_folder() -> Path:
-    """Return where engines live: $NETLAB_CACHE, else $XDG_CACHE_HOME/netlab, else ~/.cache/netlab."""
+    """Return where engines live: $NETLAB_CACHE/engines, else $XDG_CACHE_HOME/netlab/engines, else ~/.cache/..."""
     named = os.environ.get("NETLAB_CACHE")
     if named:
         return Path(named) / "engines"
@@ -72,188 +101,176 @@ def cache_folder() -> Path:
     return Path(base) / "netlab" / "engines"
 
 
+def folder_of(version: str) -> Path:
+    """Return where `version` is, or would be."""
+    return cache_folder() / version
+
+
+def pin_of(version: str) -> Pin:
+    """Return what is pinned for `version`. Raises UsageError that lists the pinned versions."""
+    if version not in PINNED:
+        raise UsageError(f'no engine "{version}"', hint=f"pinned engines: {', '.join(PINNED)}")
+    return PINNED[version]
+
+
+def wheel_of(version: str) -> Wheel:
+    """Return this machine's wheel. Raises UsageError, and EngineError where there is none."""
+    wheels = pin_of(version).wheels
+    machine = platform.machine()
+    if machine not in wheels:
+        raise EngineError(f"engine {version}: no wheel for {machine}", hint=f"use a machine of {', '.join(wheels)}")
+    return wheels[machine]
+
+
+def is_installed(version: str) -> bool:
+    """Return whether `version` is in the cache (its manifest comes last)."""
+    return (folder_of(version) / _MANIFEST).is_file()
+
+
 def installed() -> list[Installed]:
     """Return the engines in the cache."""
-    return [_entry(version) for version in PINNED if (_folder(version) / _MANIFEST).is_file()]
+    return [entry(version) for version in PINNED if is_installed(version)]
 
 
-def install(version: str, say: Callable[[str], None]) -> Installed:
-    """Install `version` unless it is there and sound; `say` gets progress. Raises EngineError, UsageError."""
-    pin = _pin(version)
-    wheel_hash = dict(pin.wheels).get(platform.machine())
-    if wheel_hash is None:
-        raise EngineError(f"engine {version}: no wheel is pinned for {platform.machine()}", hint="use an x86_64 machine")
-    with _locked(version):
-        if (_folder(version) / _MANIFEST).is_file() and _fault(version) is None:
-            say(f"engine {version}: installed already")
-            return _entry(version)
-        _check_space(version)
-        say(f"engine {version}: installing {_PACKAGE} {pin.package} (about 180 MB to download, 560 MB on disk)")
-        _install_files(version, pin, wheel_hash)
-        say(f"engine {version}: installed")
-    return _entry(version)
+def entry(version: str) -> Installed:
+    """Describe `version` as installed."""
+    return Installed(version=version, clickhouse=pin_of(version).clickhouse, path=folder_of(version))
+
+
+def install(version: str, say: "Say") -> Installed:
+    """Install `version` unless it is there and sound; `say` gets lines of progress. Raises EngineError, UsageError."""
+    from netlab.servers import installer
+
+    return installer.install(version, say)
 
 
 def remove(version: str) -> None:
-    """Remove `version` from the cache; one that is not there is an EngineError."""
-    _pin(version)
-    with _locked(version):
-        if not _folder(version).exists():
-            raise EngineError(f"engine {version} is not installed", hint="netlab engine list")
-        _delete(_folder(version))
+    """Remove `version` from the cache. Raises EngineError where it is not there, UsageError."""
+    from netlab.servers import installer
+
+    installer.remove(version)
 
 
 def verify(version: str) -> None:
-    """Hash every file of `version` and compare with the manifest. Raises EngineError naming the first difference."""
+    """Hash every file of `version` and compare with the pin. Raises EngineError naming the first difference."""
     _require(version)
-    manifest = _read_manifest(version)
-    for name, entry in manifest.items():
-        if _hash(_folder(version) / name) != entry["sha256"]:
-            raise EngineError(
-                f"engine {version}: {name} is not the file that was installed",
-                hint=f"netlab engine remove {version} && netlab engine install {version}",
-            )
+    folder, known = folder_of(version), read_manifest(version)
+    found = describe(folder)
+    for name in sorted(known.keys() | found.keys()):
+        if name not in found:
+            raise _unsound(version, f"{name} is missing")
+        if name not in known:
+            raise _unsound(version, f"{name} is not part of it")
+        if found[name].sha256 != known[name].sha256:
+            raise _unsound(version, f"{name} is not the file that was installed")
+    if content(found) != wheel_of(version).content:
+        raise _unsound(version, "its files are not the pinned ones")
+    if found != known:
+        _refresh(version, found)
 
 
-def start(server: Server, host: Host, log_path: str, *, users: str | None = None) -> ChildServer:
-    """Start the engine that `server` names at `host`; `users` is a users.xml. Raises EngineError, ServerError."""
+def start(
+    server: Server, host: Host, log_path: str, *, users: str | None = None, http_port: int | None = None
+) -> ChildServer:
+    """Start the engine that `server` names at `host` and return when it answers.
+
+    `users` is the text of a users.xml (default: one user "default" without a password). Raises EngineError when it is
+    not installed or its files are not the pinned ones, ServerError when it does not start.
+    """
     version = server.version or ""
     _require(version)
-    fault = _fault(version)
-    if fault is not None:
+    if is_touched(version):
         verify(version)  # touched is not changed: the hashes decide
     config = {
         "address": host.address,
         "port": server.port,
-        "http_port": None,
-        "folder": f"{host.scratch}/clickhouse-{version}-{server.port}",
+        "http_port": http_port,
+        "scratch": host.scratch,
         "users": users,
     }
     child = Path(__file__).with_name("engine_child.py")
+    # -P: the child's own folder is no place for imports. No bytecode: the engine's folder stays as it was installed.
     argv = [sys.executable, "-P", str(child), json.dumps(config)]
-    # No bytecode: the engine's folder stays as it was installed.
-    env = {**os.environ, "PYTHONPATH": str(_folder(version)), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": host.scratch}
-    return ChildServer(host, server.label, server.port, log_path).launch(argv, env=env, patience=_READY)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(folder_of(version)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": host.scratch,
+    }
+    running = ChildServer(host, server.label, server.port, log_path)
+    running.version = pin_of(version).clickhouse
+    return running.launch(argv, env=env, patience=_READY, remarks={-6: _ABORTED} if version == "26.7" else {})
 
 
-def _pin(version: str) -> Pin:
-    if version not in PINNED:
-        raise UsageError(f"no engine {version}", hint=f"pinned engines: {', '.join(PINNED)}")
-    return PINNED[version]
+def describe(folder: Path) -> dict[str, FileEntry]:
+    """Hash every file below `folder` but the manifest. Keys are paths relative to `folder`."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST)
+    return {str(path.relative_to(folder)): _describe(path) for path in files}
 
 
-def _entry(version: str) -> Installed:
-    return Installed(version=version, clickhouse=PINNED[version].clickhouse, path=_folder(version))
+def content(files: Mapping[str, FileEntry]) -> str:
+    """Return the sha256 of the sorted lines "HASH  NAME\\n" of the wheel's files.
+
+    The .dist-info folder is left out: pip writes some of it itself.
+    """
+    lines = [f"{f.sha256}  {name}\n" for name, f in files.items() if not name.partition("/")[0].endswith(".dist-info")]
+    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
 
-def _folder(version: str) -> Path:
-    return cache_folder() / version
+def read_manifest(version: str) -> dict[str, FileEntry]:
+    """Return the manifest of `version`. Raises EngineError."""
+    try:
+        raw = json.loads((folder_of(version) / _MANIFEST).read_text())
+        return {name: FileEntry(**fields) for name, fields in raw.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _unsound(version, f"{_MANIFEST} cannot be read") from error
+
+
+def write_manifest(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Write the manifest into `folder`, by rename."""
+    fresh = folder / f".{_MANIFEST}.{os.getpid()}"
+    fields = {name: {"size": f.size, "mtime": f.mtime, "sha256": f.sha256} for name, f in files.items()}
+    fresh.write_text(json.dumps(fields, indent=1, sort_keys=True))
+    fresh.rename(folder / _MANIFEST)
+
+
+def is_touched(version: str) -> bool:
+    """Return whether any file's size or time differs from the manifest. Quick: reads no file."""
+    for name, known in read_manifest(version).items():
+        try:
+            status = (folder_of(version) / name).stat()
+        except OSError:
+            return True
+        if (status.st_size, status.st_mtime_ns) != (known.size, known.mtime):
+            return True
+    return False
+
+
+def _describe(path: Path) -> FileEntry:
+    status = path.stat()
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        digest = "unreadable"
+    return FileEntry(size=status.st_size, mtime=status.st_mtime_ns, sha256=digest)
 
 
 def _require(version: str) -> None:
-    _pin(version)
-    if not (_folder(version) / _MANIFEST).is_file():
+    pin_of(version)
+    if not is_installed(version):
         raise EngineError(f"engine {version} is not installed", hint=f"netlab engine install {version}")
 
 
-@contextmanager
-def _locked(version: str) -> Iterator[None]:
-    folder = cache_folder()
+def _unsound(version: str, what: str) -> EngineError:
+    return EngineError(
+        f"engine {version}: {what}", hint=f"netlab engine remove {version} && netlab engine install {version}"
+    )
+
+
+def _refresh(version: str, files: Mapping[str, FileEntry]) -> None:
+    """Take new file times over, so that the next start need not hash again. A read-only cache stays as it is."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / f".{version}.lock").open("w")
-    except OSError as error:
-        raise EngineError(
-            f"{folder}: {error.strerror}", hint="set NETLAB_CACHE to a folder that can be written"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second installer waits, then finds it done
-        yield
-
-
-def _check_space(version: str) -> None:
-    free = shutil.disk_usage(cache_folder()).free
-    if free < _NEEDED:
-        raise EngineError(
-            f"engine {version} needs {_NEEDED // 10**6} MB in {cache_folder()}; {free // 10**6} MB are free",
-            hint="free some space, or set NETLAB_CACHE to another disk",
-        )
-
-
-def _install_files(version: str, pin: Pin, wheel_hash: str) -> None:
-    folder = _folder(version)
-    for stale in cache_folder().glob(f".{version}.new-*"):  # an installation that was killed; we hold the lock
-        _delete(stale)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{version}.new-", dir=cache_folder()))
-    try:
-        requirement = fresh / "requirement.txt"
-        requirement.write_text(f"{_PACKAGE}=={pin.package} --hash=sha256:{wheel_hash}\n")
-        target = fresh / "files"
-        _run_pip(version, requirement, target)
-        manifest = {str(path.relative_to(target)): _describe(path) for path in _files(target)}
-        (target / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-        if folder.exists():
-            _delete(folder)
-        target.rename(folder)
-    except OSError as error:
-        raise EngineError(f"engine {version}: {error.strerror} ({error.filename})", hint="see `df`, then run again") from error
-    finally:
-        _delete(fresh)
-
-
-def _run_pip(version: str, requirement: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--no-compile", "--only-binary", ":all:", "--require-hashes"]
-    command += ["--target", str(target), "-r", str(requirement)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        raise EngineError(
-            f"engine {version}: pip could not install it: {lines[-1] if lines else 'no reason given'}",
-            hint="check that pip works here (python -m pip download pip), then run again",
-        )
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST)
-
-
-def _describe(path: Path) -> dict[str, int | str]:
-    status = path.stat()
-    return {"size": status.st_size, "mtime": status.st_mtime_ns, "sha256": _hash(path)}
-
-
-def _hash(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        write_manifest(folder_of(version), files)
     except OSError:
-        return "unreadable"
-
-
-def _read_manifest(version: str) -> dict[str, dict[str, int | str]]:
-    path = _folder(version) / _MANIFEST
-    try:
-        manifest: dict[str, dict[str, int | str]] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"{path}: unreadable manifest", hint=f"netlab engine remove {version} && netlab engine install {version}"
-        ) from error
-    return manifest
-
-
-def _fault(version: str) -> str | None:
-    """Return the first file whose size or time differs from the manifest (quick), or None."""
-    for name, entry in _read_manifest(version).items():
-        try:
-            status = (_folder(version) / name).stat()
-        except OSError:
-            return name
-        if status.st_size != entry["size"] or status.st_mtime_ns != entry["mtime"]:
-            return name
-    return None
-
-
-def _delete(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+        return

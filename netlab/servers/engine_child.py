@@ -1,6 +1,6 @@
 """Inside an engine's process: the whole ClickHouse in a Python wheel, made to listen. Runs alone, imports only the engine.
 
-Argument: JSON {"address", "port", "http_port", "folder", "users": null | {...}}. Descriptor 3 takes "ready\\n" once
+Argument: JSON {"address", "port", "http_port", "scratch", "users": null | {...}}. Descriptor 3 takes "ready\\n" once
 the listener answers; descriptor 4 is the owner's lifeline.
 
 The engine serves as long as a statement runs, so the last statement reads a FIFO that this process holds open; closing
@@ -37,7 +37,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     # Blocked before the engine starts its threads: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    folder = config["folder"]
+    folder = os.path.join(config["scratch"], f"clickhouse-{config['port']}-{os.getpid()}")
     os.makedirs(folder, mode=0o700)
     os.chdir(folder)
     _write_config(config)

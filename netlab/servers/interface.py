@@ -18,6 +18,17 @@ class RunningServer(Protocol):
     def port(self) -> int:
         """Native protocol port."""
 
+    @property
+    def version(self) -> str | None:
+        """The server's own version, such as "26.7.2.1"; None where it has none."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id as processes in the lab see it."""
+
+    def alive(self) -> bool:
+        """Return whether its process runs."""
+
     def failure(self) -> str | None:
         """Return why it died (the last lines of its log), or None while it lives."""
 

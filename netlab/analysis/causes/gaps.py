@@ -1,7 +1,7 @@
 """What a gap can be, decided once for all causes: a closed receive window, Nagle's wait, a full window, a pause."""
 
 from netlab.analysis.transfer import Ending, Gap, Transfer
-from netlab.analysis.view import View
+from netlab.analysis.view import RTO_MIN, Past, View
 from netlab.diagnosis import Cause, Evidence, Finding
 from netlab.units import as_ms, ms
 
@@ -18,33 +18,59 @@ def blocked_by_receiver(gap: Gap) -> bool:
     return gap.room < gap.resume.length
 
 
-def nagle(gap: Gap, transfer: Transfer) -> bool:
-    """Whether the gap is Nagle's: at most one small segment in flight, all of it acknowledged, a small one next.
+def nagle(gap: Gap, transfer: Transfer, *, past: Past, rtt: int) -> bool:
+    """Whether the gap is Nagle's: one small segment in flight, the next one small too, and sent when the first is acked.
 
     RFC 896; Linux tcp_nagle_check (net/ipv4/tcp_output.c) with Minshall's rule: only a small segment in flight waits.
     """
-    mss = transfer.mss
-    return (
-        gap.ending is Ending.ACK
-        and gap.last_small
-        and gap.segments_left == 0
-        and gap.resume.length < mss
-        and gap.segments <= gap.bytes // mss + 1
-        and gap.segments <= 3
-    )
-
-
-def full_window(gap: Gap, transfer: Transfer, rtt: int) -> bool:
-    """Whether the sender stood at a full window: the first ACK to reach it let the next segment go."""
-    if gap.ending is not Ending.ACK or gap.first_ack is None or blocked_by_receiver(gap) or nagle(gap, transfer):
+    if gap.ending is not Ending.ACK or gap.small != 1 or gap.small_left or gap.resume.length >= transfer.mss:
         return False
-    first = gap.resume.at - gap.first_ack.at - transfer.lag
+    if past.small > 1 or transfer.most_small > 1:
+        return False  # this sender has had two small segments in flight: it uses TCP_NODELAY
+    if gap.segments <= 3:
+        return True
+    # More in flight than a chat has: a full window looks the same unless the ACK was a delayed one.
+    known = gap.segments in (past.initial, *past.restarts)
+    return not known and gap.duration >= rtt + DELAYED_ACK * 3 // 4
+
+
+def full_window(gap: Gap, transfer: Transfer, past: Past, rtt: int) -> bool:
+    """Whether the sender stood at a full window: the first ACK to reach it let the next segment go."""
+    if gap.ending is not Ending.ACK or gap.first_ack is None or blocked_by_receiver(gap):
+        return False
+    if nagle(gap, transfer, past=past, rtt=rtt):
+        return False
+    first = gap.reaction + (gap.ack.at - gap.first_ack.at if gap.ack is not None else 0)
     return first <= transfer.tolerance + rtt // 20 and 4 * gap.duration >= rtt
 
 
-def window_stops(transfer: Transfer, rtt: int | None) -> list[Gap]:
+def window_stops(transfer: Transfer, past: Past, rtt: int | None) -> list[Gap]:
     """Return the gaps in which the sender stood at a full window."""
-    return [] if rtt is None else [gap for gap in transfer.gaps if full_window(gap, transfer, rtt)]
+    return [] if rtt is None else [gap for gap in transfer.gaps if full_window(gap, transfer, past, rtt)]
+
+
+def timed_out_unseen(view: View, gap: Gap) -> bool:
+    """Whether the gap is a retransmission timeout whose lost segments never came by this tap.
+
+    After it the window is one segment: one goes, its ACK is awaited, though full segments wait behind it.
+    """
+    if view.at_sender or gap.ending is not Ending.SENDER or gap.duration < RTO_MIN - JIFFY:
+        return False
+    following = [other for other in view.response.gaps if other.position == gap.position + 1]
+    return bool(following) and following[0].ending is Ending.ACK and following[0].segments == 1
+
+
+def tail_lost_unseen(view: View, gap: Gap) -> bool:
+    """Whether the gap is as long as a lone lost segment takes, and its segment is the last one, seen from afar.
+
+    The ACKs of the others find one segment in flight, whose probe is due one RTO after it was sent
+    (net/ipv4/tcp_output.c, tcp_schedule_loss_probe). A cork's timer starts one round trip later: at the last ACK.
+    """
+    last = gap.position == len(view.response.data) - 1
+    if view.at_sender or not last or gap.ending is not Ending.SENDER or gap.skips or view.rtt is None:
+        return False
+    by_loss, by_cork = abs(gap.duration - view.rto), abs(gap.duration - view.rto - view.rtt)
+    return by_loss <= JIFFY and by_loss < by_cork
 
 
 def quiet_before(view: View, gap: Gap) -> int | None:

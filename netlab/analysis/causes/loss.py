@@ -7,7 +7,7 @@ until everything that was in flight when it began has been acknowledged, and its
 from dataclasses import dataclass
 from enum import Enum
 
-from netlab.analysis.causes.gaps import JIFFY, finding, shown
+from netlab.analysis.causes.gaps import JIFFY, finding, shown, tail_lost_unseen, timed_out_unseen
 from netlab.analysis.transfer import Ending, Gap, Loss, Transfer
 from netlab.analysis.view import View
 from netlab.diagnosis import Cause, Finding
@@ -47,8 +47,10 @@ def rto_retransmission(view: View) -> Finding | None:
     if not mine:
         return None
     first = mine[0]
+    seen = first.loss.packet.again or first.loss.packet.filled_after >= 0
     text = (
-        f"frame {first.loss.packet.frame} sends {_what(first)} again {shown(first.loss.wait)} after the original, with "
+        f"frame {first.loss.packet.frame} {'sends' if seen else 'must be sending'} {_what(first)} again "
+        f"{shown(first.loss.wait)} after the {'original' if seen else 'segment before it'}, with "
         f"no duplicate ACK in between: the retransmission timer (RTO, at least {shown(view.rto)} here) had to expire"
     )
     return _sum(view, Cause.RTO_RETRANSMISSION, mine, text)
@@ -68,8 +70,8 @@ def tail_loss_probe(view: View) -> Finding | None:
         )
     else:
         text = (
-            f"the last segment came {shown(first.loss.silence)}{rtts} after the one before it, which is when a tail "
-            f"loss probe is due; a server at work for just as long would look the same from here"
+            f"frame {first.loss.packet.frame} came {shown(first.loss.silence)}{rtts} after the one before it, out of "
+            f"turn or just when a tail loss probe is due: the last segments were lost before they came by here"
         )
     return _sum(view, Cause.TAIL_LOSS_PROBE, mine, text)
 
@@ -92,34 +94,37 @@ def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]
     found: list[Episode] = []
     until = -1
     for loss in transfer.losses:
-        if loss.packet.start < until and found and loss.repeats == 0:
+        if found and loss.packet.start < until:
+            found.append(_longer(view, found.pop(), loss))
             continue
-        if loss.packet.start < until and found:
-            # The repair was lost too: its wait adds to the same episode.
-            last = found.pop()
-            way = Way.TIMEOUT if loss.quiet >= ms(150) else last.way
-            cost = loss.wait if loss.wait > last.cost else last.cost + loss.quiet
-            frames = (*last.frames, loss.packet.frame)
-            found.append(Episode(way=way, loss=loss, frames=frames, cost=cost, request=request, certain=last.certain))
+        if any(gap.skips and gap.before.end <= loss.packet.start < gap.resume.start for gap in _probes(view, request)):
             continue
         way, certain = _way(view, loss)
         until = max((p.end for p in transfer.data if p.at <= loss.packet.at), default=-1)
-        found.append(
-            Episode(
-                way=way,
-                loss=loss,
-                frames=(loss.packet.frame,),
-                cost=_cost(view, loss),
-                request=request,
-                certain=certain,
-            )
-        )
+        frames = (loss.packet.frame,)
+        found.append(Episode(way=way, loss=loss, frames=frames, cost=_cost(loss), request=request, certain=certain))
     return found
+
+
+def _longer(view: View, episode: Episode, loss: Loss) -> Episode:
+    """Return the episode with a further retransmission: only one that a timer had to bring about changes it."""
+    if loss.quiet < max(ms(150), view.rto * 3 // 4):
+        return episode
+    frames = (*episode.frames, loss.packet.frame)
+    cost = loss.wait if loss.wait > episode.cost else episode.cost + loss.quiet
+    return Episode(way=Way.TIMEOUT, loss=loss, frames=frames, cost=cost, request=episode.request, certain=0.95)
+
+
+def _probes(view: View, request: bool) -> list[Gap]:
+    if request or view.at_sender:
+        return []
+    return [gap for gap in view.response.gaps if gap.skips and gap.ending is Ending.SENDER]
 
 
 def _way(view: View, loss: Loss) -> tuple[Way, float]:
     rtt = view.rtt or 0
     timer = view.rto - JIFFY - rtt // 10
+    lone = None if len({p.start for p in view.response.data}) > 1 else loss.packet
     if loss.duplicates and loss.quiet < max(ms(150), rtt + rtt // 2):
         return Way.DUPLICATES, 0.95
     if loss.is_last and not loss.is_first:
@@ -128,7 +133,7 @@ def _way(view: View, loss: Loss) -> tuple[Way, float]:
         # A lone segment's probe is due when its RTO is (tcp_schedule_loss_probe): only its place tells.
         if loss.silence < timer:
             return Way.PROBE, 0.85
-        return (Way.TIMEOUT, 0.9) if loss.repeats else (Way.TIMEOUT, 0.7)
+        return (Way.TIMEOUT, 0.65) if loss.packet is lone else (Way.PROBE, 0.7)
     if loss.is_last and loss.silence < timer:
         return Way.PROBE, 0.85
     if loss.silence >= timer or loss.quiet >= ms(180):
@@ -138,7 +143,7 @@ def _way(view: View, loss: Loss) -> tuple[Way, float]:
     return Way.OTHER, 0.4
 
 
-def _cost(view: View, loss: Loss) -> int:
+def _cost(loss: Loss) -> int:
     if loss.packet.filled_after >= 0:
         # A hole: the reader waited for as long as it stood open.
         return max(loss.packet.filled_after, 0)
@@ -146,17 +151,25 @@ def _cost(view: View, loss: Loss) -> int:
 
 
 def _unseen(view: View) -> list[Episode]:
-    """Away from the server a lost last segment leaves no trace but the time at which it comes at last."""
-    if view.at_sender or view.rtt is None or view.response.losses or not view.response.gaps:
-        return []
-    gap = view.response.gaps[-1]
-    if not _could_be_unseen(view, gap):
-        return []
-    due = 2 * view.rtt
-    # The probe timer: 2 SRTT and two ticks, from the last segment or from the last ACK of a segment.
-    near = max(ms(6), view.rtt // 12)
-    if not any(abs(gap.duration - each) <= near for each in (due, due + view.rtt)):
-        return []
+    """Return losses that no repeated segment shows, because the tap is behind the place where they were lost."""
+    found = []
+    if view.at_sender:
+        return found
+    for gap in view.response.gaps:
+        way: tuple[Way, float] | None = None
+        if gap.skips and gap.ending is Ending.SENDER and 2 * gap.duration >= 3 * view.round_trip:
+            # A probe sends the highest bytes: they come first, and leave a hole that the rest then fills.
+            way = (Way.PROBE, 0.85)
+        elif timed_out_unseen(view, gap):
+            way = (Way.TIMEOUT, 0.75)
+        elif tail_lost_unseen(view, gap):
+            way = (Way.PROBE, 0.5)
+        if way is not None:
+            found.append(_silent(gap, *way))
+    return found
+
+
+def _silent(gap: Gap, way: Way, certain: float) -> Episode:
     loss = Loss(
         packet=gap.resume,
         wait=gap.duration,
@@ -169,12 +182,7 @@ def _unseen(view: View) -> list[Episode]:
         in_flight=1,
     )
     frames = (gap.before.frame, gap.resume.frame)
-    return [Episode(way=Way.PROBE, loss=loss, frames=frames, cost=gap.duration, request=False, certain=0.4)]
-
-
-def _could_be_unseen(view: View, gap: Gap) -> bool:
-    last = gap.position == len(view.response.data) - 1
-    return last and gap.ending is Ending.SENDER and gap.position > 0
+    return Episode(way=way, loss=loss, frames=frames, cost=gap.duration, request=False, certain=certain)
 
 
 def _what(episode: Episode) -> str:

@@ -58,19 +58,19 @@ def bandwidth_serialisation(view: View) -> Finding | None:
 
 def path_jitter(view: View) -> Finding | None:
     """The path delayed segments by more than its least time, in no proportion to their size."""
-    late = late_on_the_path(view)
+    if bandwidth_serialisation(view) is not None:
+        return None
     data = view.response.data
-    if late:
-        cost = sum(late.values())
+    if view.clock is not None and data and not view.response.losses:
+        worst = max(data, key=view.clock.excess)
+        cost = view.clock.excess(worst)
         if cost < _worth(view):
             return None
-        worst = max(late, key=lambda position: late[position])
         text = (
-            f"frame {data[worst].frame} came {shown(late[worst])} later after the one before it than the sender's "
-            f"timestamps say it left: the path held it (jitter or a queue)"
+            f"by the server's timestamps frame {worst.frame} was {shown(cost)} longer on its way than the path's least "
+            f"time, in no proportion to its size: jitter or a queue on the path"
         )
-        frames = [data[worst - 1].frame, data[worst].frame]
-        return finding(view, Cause.PATH_JITTER, cost, confidence=0.8, frames=frames, text=text)
+        return finding(view, Cause.PATH_JITTER, cost, confidence=0.8, frames=[worst.frame], text=text)
     drain = _drain(view)
     if drain is None or drain[1] is not None or drain[0] < _worth(view):
         return None
@@ -99,17 +99,13 @@ def pacing(view: View) -> Finding | None:
 
 
 def late_on_the_path(view: View) -> dict[int, int]:
-    """Return, by position, how much later a segment came than it left, by the sender's timestamps (ns)."""
-    if view.at_sender or not view.tick or view.tick > ms(10):
+    """Return, by position of the resume, by how much the path and not the sender made a gap longer (ns)."""
+    if view.clock is None:
         return {}
-    late: dict[int, int] = {}
-    data = view.response.data
+    late = {}
     for gap in view.response.gaps:
-        if gap.position == 0 or gap.ending is Ending.RETRANSMISSION or gap.before.tsval < 0:
-            continue
-        left = ((data[gap.position].tsval - data[gap.position - 1].tsval) & 0xFFFFFFFF) * view.tick
-        surplus = gap.duration - left - view.tick
-        if surplus > max(ms(2), gap.duration // 2):
+        surplus = view.clock.excess(gap.resume) - view.clock.excess(gap.before)
+        if gap.ending is Ending.SENDER and surplus > max(ms(2), gap.duration // 2):
             late[gap.position] = surplus
     return late
 
@@ -144,9 +140,9 @@ def _arrivals(view: View) -> Spread | None:
 
 def _departed_together(view: View, spread: Spread) -> bool | None:
     """Tell by the sender's timestamps whether the run left in less than half the time it took to come."""
-    if not view.tick or spread.first.tsval < 0 or spread.total < 4 * view.tick:
+    if view.clock is None or spread.first.tsval < 0 or spread.total < 4 * view.clock.tick:
         return None
-    left = ((spread.last.tsval - spread.first.tsval) & 0xFFFFFFFF) * view.tick
+    left = ((spread.last.tsval - spread.first.tsval) & 0xFFFFFFFF) * view.clock.tick
     return 2 * left < spread.last.at - spread.first.at
 
 
@@ -173,7 +169,8 @@ def _drain(view: View) -> tuple[int, float | None, Placed] | None:
         size * 8e9 / (after - before) for size, (before, after) in zip(sizes, pairwise(distinct), strict=True)
     )
     rate = rates[len(rates) // 2]
-    steady = sum(abs(each - rate) <= rate * 0.35 for each in rates) * 10 >= 6 * len(rates)
+    enough = sum(packet.length + _HEADERS for packet in acked) * 8e9 / rate >= late // 2
+    steady = enough and sum(abs(each - rate) <= rate * 0.35 for each in rates) * 10 >= 6 * len(rates)
     if not steady and abs(late - DELAYED_ACK) < ms(8):
         return None
     return late, rate if steady else None, packet

@@ -61,7 +61,10 @@ def client_delay(view: View) -> Finding | None:
     gaps += [
         gap
         for gap in view.request.gaps
-        if gap.ending is Ending.ACK and not nagle(gap, view.request) and gap.segments_left == 0 and gap.segments < 3
+        if gap.ending is Ending.ACK
+        and not nagle(gap, view.request, past=view.request_past, rtt=view.rtt or 0)
+        and gap.segments_left == 0
+        and gap.segments < 3
     ]
     cost = sum(gap.duration for gap in gaps)
     if gaps:
@@ -83,7 +86,7 @@ def client_delay(view: View) -> Finding | None:
 def think_gaps(view: View) -> list[Gap]:
     """Return the gaps of the response that the server ended by itself, other explanations excluded."""
     corked = timers.cork_gaps(view)
-    unseen = [each.loss.packet for each in loss.episodes(view) if each.certain < 0.5]
+    unseen = [each.loss.packet for each in loss.episodes(view)]
     early = path.late_on_the_path(view)
     stops = window.stops_of(view)
     impossible = bool(stops) and window.story(view, stops) is window.Story.IMPOSSIBLE
@@ -105,7 +108,10 @@ def first_wait(view: View) -> int:
     if any(each.request for each in loss.episodes(view)):
         return 0
     data = view.response.data
-    return 0 if data and data[0].again else max(view.wait, 0)
+    if not data or data[0].again:
+        return 0
+    held = view.clock.excess(data[0]) if view.clock is not None else 0
+    return max(view.wait - held, 0)
 
 
 def _surety(view: View, gap: Gap) -> float:

@@ -1,6 +1,16 @@
 """The sender held a small segment back on purpose: Nagle's rule, or TCP_CORK and its timer."""
 
-from netlab.analysis.causes.gaps import DELAYED_ACK, JIFFY, finding, frames_of, nagle, shown
+from netlab.analysis.causes.gaps import (
+    DELAYED_ACK,
+    JIFFY,
+    blocked_by_receiver,
+    finding,
+    frames_of,
+    nagle,
+    shown,
+    tail_lost_unseen,
+    timed_out_unseen,
+)
 from netlab.analysis.transfer import Ending, Gap, Transfer
 from netlab.analysis.view import RTO_MIN, View
 from netlab.diagnosis import Cause, Finding
@@ -46,13 +56,16 @@ def cork_timer(view: View) -> Finding | None:
         f"a segment below the MSS came {shown(waited)} late with no ACK to let it go: the 200 ms floor of the "
         f"kernel's timer, after which TCP_CORK (or MSG_MORE) gives up waiting for more"
     )
-    return finding(view, Cause.CORK_TIMER, cost, confidence=0.8 if gaps else 0.6, frames=frames, text=text)
+    confidence = (0.85 if view.at_sender else 0.65) if gaps else 0.55
+    return finding(view, Cause.CORK_TIMER, cost, confidence=confidence, frames=frames, text=text)
 
 
 def nagle_gaps(view: View, transfer: Transfer) -> list[Gap]:
     """Return the gaps that Nagle's rule made."""
     rtt = view.rtt or 0
-    return [gap for gap in transfer.gaps if nagle(gap, transfer) and 10 * gap.duration >= 8 * rtt]
+    past = view.past if transfer is view.response else view.request_past
+    gaps = [gap for gap in transfer.gaps if nagle(gap, transfer, past=past, rtt=rtt)]
+    return [gap for gap in gaps if 4 * gap.duration >= rtt and not blocked_by_receiver(gap)]
 
 
 def cork_gaps(view: View) -> list[Gap]:
@@ -72,7 +85,9 @@ def corked_first(view: View) -> int | None:
 
 
 def _corked(view: View, gap: Gap) -> bool:
-    if gap.ending is not Ending.SENDER or gap.resume.length >= view.response.mss:
+    if gap.ending is not Ending.SENDER or gap.resume.length >= view.response.mss or gap.skips:
+        return False
+    if timed_out_unseen(view, gap) or tail_lost_unseen(view, gap):
         return False
     since = gap.duration
     if gap.ack is not None:

@@ -13,6 +13,7 @@ from netlab.analysis.causes.gaps import (
     quiet_before,
     segments,
     shown,
+    timed_out_unseen,
     window_stops,
 )
 from netlab.analysis.predict import restart_window
@@ -34,7 +35,7 @@ class Story(Enum):
 
 def stops_of(view: View) -> list[Gap]:
     """Return the gaps of the response in which the server stood at a full window, impossible ones left out."""
-    return [gap for gap in window_stops(view.response, view.rtt) if held_back_until(view, gap) is not False]
+    return [gap for gap in window_stops(view.response, view.past, view.rtt) if held_back_until(view, gap) is not False]
 
 
 def story(view: View, stops: list[Gap]) -> Story:
@@ -42,7 +43,7 @@ def story(view: View, stops: list[Gap]) -> Story:
     first = stops[0]
     past, held = view.past, first.segments
     quiet = quiet_before(view, first)
-    lost = any(loss.packet.at < first.resume.at for loss in view.response.losses)
+    lost = any(loss.packet.at < first.resume.at for loss in view.response.losses) or _after_timeout(view, first)
     rested = quiet is not None and quiet > view.rto
     if lost or (past.peak_before_loss > held and past.window <= held and not _like_a_restart(view, held)):
         return Story.LOSS
@@ -151,7 +152,16 @@ def _constant(view: View, stops: list[Gap]) -> bool:
     if len(stops) < 3 or view.response.losses:
         return False
     held = [gap.bytes for gap in stops]
+    if min(gap.segments for gap in stops) < 2:
+        return False
     return max(held) - min(held) <= max(view.response.mss, min(held) // 5)
+
+
+def _after_timeout(view: View, first: Gap) -> bool:
+    """Whether a timeout that left no other trace here came before: its window is one segment (RFC 5681 3.1)."""
+    return first.segments == 1 and any(
+        timed_out_unseen(view, gap) for gap in view.response.gaps if gap.position < first.position
+    )
 
 
 def _like_a_restart(view: View, held: int) -> bool:

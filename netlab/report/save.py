@@ -1,0 +1,58 @@
+"""Everything a run's folder shows people: report.md, report.html and the pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from netlab.analysis.explain import Verdict
+from netlab.diagnosis import Exchange
+from netlab.files import write_file
+from netlab.record import RunRecord, ServerRun
+from netlab.report import html, markdown, plots
+from netlab.analysis.match import matched_exchanges
+from netlab.report.tables import sound
+
+
+def save(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
+    """Write the reports of `record` into `folder`, each file whole or not at all. Raises OutputError."""
+    pictures = _pictures(record)
+    for name, _, png in pictures:
+        write_file(folder / name, png)
+    text = markdown.report(record, verdicts, [(name, what) for name, what, _ in pictures])
+    write_file(folder / "report.md", text.encode())
+    write_file(
+        folder / "report.html", html.report(record, verdicts, [(png, what) for _, what, png in pictures]).encode()
+    )
+
+
+def _pictures(record: RunRecord) -> list[tuple[str, str, bytes]]:
+    made: list[tuple[str, str, bytes]] = []
+    shown = [(f"{run.server.label}, query {n}", e) for run in record.runs for n, e in _middle(run)]
+    if shown:
+        made.append(("waterfall.png", "The median query of each server, packet by packet", plots.waterfalls(shown)))
+    tables = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
+    if len(tables) > 1:
+        png = plots.histogram_pair(tables[0], tables[1])
+        made.append(("histogram.png", "Segments with PSH from the server, by size", png))
+    timed = [run for run in record.runs if any(s.tail is not None for s in sound(run))]
+    if timed:
+        made.append(("tails.png", "Each query's tail", plots.tails(timed, record.scenario.link.rtt)))
+    made += [
+        (f"queries-{index}.png", f"Every query of {run.server.label}", plots.waterfalls(rows))
+        for index, run in enumerate(record.runs, 1)
+        if len(rows := [(f"query {n}", e) for n, e in _numbered(run)][:_MOST]) > 1
+    ]
+    return made
+
+
+# Rows of one picture: more cannot be read.
+_MOST = 10
+
+
+def _numbered(run: ServerRun) -> list[tuple[int, Exchange]]:
+    pairs = zip([s.index for s in sound(run)], matched_exchanges(run), strict=True)
+    return [(number, exchange) for number, exchange in pairs if exchange is not None]
+
+
+def _middle(run: ServerRun) -> list[tuple[int, Exchange]]:
+    ordered = sorted(_numbered(run), key=lambda pair: pair[1].tail or 0)
+    return [ordered[(len(ordered) - 1) // 2]] if ordered else []
