@@ -166,7 +166,8 @@ class Conversation:
             return
         measured = (last_at - first_at) / ticks
         nearest = min(_TICKS, key=lambda tick: abs(tick - measured))
-        known = nearest if abs(nearest - measured) < nearest * 0.05 else 0
+        # Jitter on the path bends a short measurement.
+        known = nearest if abs(nearest - measured) < nearest * 0.05 + _LONG_ENOUGH / 2 / ticks else 0
         if known != self.tick:
             self.tick = known
             late = last_at - last * known

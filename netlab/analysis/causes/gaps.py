@@ -73,6 +73,31 @@ def tail_lost_unseen(view: View, gap: Gap) -> bool:
     return by_loss <= JIFFY and by_loss < by_cork
 
 
+def lone_ack_after(view: View) -> int | None:
+    """Return how long after the request its ACK came without data, before the response (ns); None if none did."""
+    first = view.raw.first_down
+    if first is None or not view.request.data:
+        return None
+    sent = view.request.data[-1]
+    for packet in view.raw.placed:
+        if packet is first:
+            return None
+        if packet.down and packet.end == packet.start and packet.ack >= sent.end:
+            return packet.at - sent.at
+    return None
+
+
+def answer_lost_unseen(view: View) -> bool:
+    """Whether the response's first segment was lost before it came by here, and sent again one RTO later.
+
+    A server that is still at work acknowledges the request after 40 ms at most; the ACK that travelled with a lost
+    response never comes.
+    """
+    if view.at_sender or view.wait is None or view.rtt is None or abs(view.wait - view.rto) > JIFFY + view.rtt // 20:
+        return False
+    return lone_ack_after(view) is None and not view.response.losses
+
+
 def quiet_before(view: View, gap: Gap) -> int | None:
     """Return the longest silence of the server before the burst that led to `gap`: idle, or a pause in the response.
 

@@ -7,7 +7,8 @@ until everything that was in flight when it began has been acknowledged, and its
 from dataclasses import dataclass
 from enum import Enum
 
-from netlab.analysis.causes.gaps import JIFFY, finding, shown, tail_lost_unseen, timed_out_unseen
+from netlab.analysis.causes.gaps import JIFFY, answer_lost_unseen, finding, shown, tail_lost_unseen, timed_out_unseen
+from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending, Gap, Loss, Transfer
 from netlab.analysis.view import View
 from netlab.diagnosis import Cause, Finding
@@ -152,9 +153,11 @@ def _cost(loss: Loss) -> int:
 
 def _unseen(view: View) -> list[Episode]:
     """Return losses that no repeated segment shows, because the tap is behind the place where they were lost."""
-    found = []
+    found: list[Episode] = []
     if view.at_sender:
         return found
+    if answer_lost_unseen(view) and view.wait is not None:
+        found.append(_silent_answer(view, view.response.data[0], view.wait))
     for gap in view.response.gaps:
         way: tuple[Way, float] | None = None
         if gap.skips and gap.ending is Ending.SENDER and 2 * gap.duration >= 3 * view.round_trip:
@@ -167,6 +170,21 @@ def _unseen(view: View) -> list[Episode]:
         if way is not None:
             found.append(_silent(gap, *way))
     return found
+
+
+def _silent_answer(view: View, packet: Placed, wait: int) -> Episode:
+    loss = Loss(
+        packet=packet,
+        wait=wait,
+        silence=wait,
+        quiet=wait,
+        duplicates=0,
+        is_last=True,
+        is_first=True,
+        repeats=0,
+        in_flight=1,
+    )
+    return Episode(way=Way.TIMEOUT, loss=loss, frames=(packet.frame,), cost=wait, request=False, certain=0.7)
 
 
 def _silent(gap: Gap, way: Way, certain: float) -> Episode:

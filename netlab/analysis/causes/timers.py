@@ -3,9 +3,11 @@
 from netlab.analysis.causes.gaps import (
     DELAYED_ACK,
     JIFFY,
+    answer_lost_unseen,
     blocked_by_receiver,
     finding,
     frames_of,
+    lone_ack_after,
     nagle,
     shown,
     tail_lost_unseen,
@@ -57,6 +59,8 @@ def cork_timer(view: View) -> Finding | None:
         f"kernel's timer, after which TCP_CORK (or MSG_MORE) gives up waiting for more"
     )
     confidence = (0.85 if view.at_sender else 0.65) if gaps else 0.55
+    if not gaps and not view.at_sender and (lone_ack_after(view) or 0) < (view.rtt or 0) + DELAYED_ACK // 2:
+        confidence = 0.45  # an ACK at once says nothing of when the response left
     return finding(view, Cause.CORK_TIMER, cost, confidence=confidence, frames=frames, text=text)
 
 
@@ -79,7 +83,7 @@ def corked_first(view: View) -> int | None:
     if view.wait is None or not data or data[0].length >= view.response.mss or data[0].again:
         return None
     total = data[-1].end - data[0].start
-    if total >= view.response.mss or not _timer_long(view, view.wait):
+    if total >= view.response.mss or not _timer_long(view, view.wait) or answer_lost_unseen(view):
         return None
     return view.wait
 
