@@ -61,7 +61,8 @@ class Host(Protocol):
         """Start `argv` in this host's namespaces.
 
         `env` replaces the environment (None: the caller's own). `stdin`, `stdout` and `stderr` are file
-        descriptors of the caller (None: /dev/null). `fds` are descriptors of the caller that the process gets as 3, 4, ... in order. Raises LabError.
+        descriptors of the caller (None: /dev/null). `fds` are descriptors of the caller that the
+        process gets as 3, 4, ... in order. Raises LabError.
         """
 
     def socket(self, family: sockets.AddressFamily, kind: sockets.SocketKind, proto: int = 0) -> sockets.socket:

@@ -20,10 +20,10 @@ from netlab.capture.second import pyshark_psh_table
 from netlab.diagnosis import CaptureDiagnosis, Exchange, PshTable
 from netlab.environment import environment
 from netlab.errors import CaptureError, NetlabError, UsageError
+from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
 from netlab.run import Observer, Request, is_remote, measure
 from netlab.scenario import Scenario
-from netlab.files import make_folder
 from netlab.store import save_record
 
 

@@ -63,7 +63,7 @@ class _Table:
             raise self.fault(key, "an array of tables, [[server]]", found)
         return [_Table(self._where, f"{self._key(key)}[{n}]", item) for n, item in enumerate(found)]
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the keys that are left."""
         return list(self._left)
 
@@ -205,7 +205,8 @@ def _server(table: _Table, folder: Path) -> Server:
         server = replace(server, path=str(folder / train))
     elif server.kind is ServerKind.SCRIPTED and server.path is not None:
         server = replace(server, path=str(folder / server.path))
-    return replace(server, delivery=delivery, port=port)
+    named: Server = replace(server, delivery=delivery, port=port)
+    return named
 
 
 def _workload(table: _Table) -> Workload:
@@ -219,7 +220,7 @@ def _workload(table: _Table) -> Workload:
         warmup=table.take("warmup", "a number of queries like 5", _whole, default.warmup),
         user=table.take("user", "a name", _text, default.user),
         database=table.take("database", "a name", _text, default.database),
-        settings=tuple((key, settings.take(key, "a number or a text", _setting, "")) for key in settings.keys()),
+        settings=tuple((key, settings.take(key, "a number or a text", _setting, "")) for key in settings.names()),
     )
     table.finish()
     return workload
@@ -227,7 +228,7 @@ def _workload(table: _Table) -> Workload:
 
 def _expectations(table: _Table) -> tuple[tuple[str, Expectation], ...]:
     found = []
-    for label in table.keys():
+    for label in table.names():
         item = table.table(label)
         expectation = Expectation(
             cause=item.take("cause", 'a cause like "idle_window_restart"', _text, None),

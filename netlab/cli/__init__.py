@@ -86,7 +86,7 @@ def _run(argv: list[str] | None) -> int:
             return interrupted.exit_code
         except BrokenPipeError:
             # The reader left (`netlab ... | head`): nothing more to say, and nowhere to say it.
-            sys.stdout = None  # type: ignore[assignment]
+            sys.stdout = None
             return 141
     return code if isinstance(code, int) else 0
 

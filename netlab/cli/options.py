@@ -1,4 +1,4 @@
-"""Option types and the options that describe a scenario; flags override the scenario file, which overrides the defaults."""
+"""Option types and the options that describe a scenario: flags override its file, which overrides the defaults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -12,7 +12,7 @@ from netlab.scenario import Backend, Congestion, Emulation, Link, Scenario, Serv
 from netlab.units import parse_duration, parse_fraction, parse_rate
 
 
-class _Parsed(click.ParamType):
+class _Parsed(click.ParamType[Any]):
     """A value that a `parse_*` function reads; its ValueError is the message."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:

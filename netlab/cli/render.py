@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from netlab.analysis.tail import summarise
+from netlab.analysis.tail import Summary, summarise
 from netlab.record import RttReport, RunRecord, ServerRun
 from netlab.samples import Sample
 from netlab.scenario import Scenario
@@ -88,10 +88,10 @@ def side_by_side(record: RunRecord, verdicts: Sequence["Verdict"]) -> tuple[list
             for name in ("first_row", "eos", "tail")
         )
         cells = [
-            _ms(first_row and first_row.p50),
-            _ms(eos and eos.p50),
-            _ms(tail and tail.p50),
-            _ms(tail and tail.maximum),
+            _p50(first_row),
+            _p50(eos),
+            _p50(tail),
+            _ms(None if tail is None else tail.maximum),
         ]
         trips = ", ".join(DASH if t is None else str(t) for t in verdict.extra_round_trips) or DASH
         psh = DASH if run.psh is None else f"{run.psh.segments}"
@@ -128,3 +128,20 @@ def _print_plain_table(columns: list[str], rows: list[list[str]], title: str) ->
         click.echo(title)
     for row in cells:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _p50(summary: Summary | None) -> str:
+    return DASH if summary is None else _ms(summary.p50)
+
+
+def connection_lines(run: ServerRun) -> list[str]:
+    """Return what a run without captures can say: tails, and the client kernel's view of the connection."""
+    tail = summarise([s.tail for s in run.samples if s.void is None and s.tail is not None])
+    lines = []
+    if tail is not None:
+        lines.append(f"tail: p50 {_ms(tail.p50)}, p99 {_ms(tail.p99)}, max {_ms(tail.maximum)}, n {tail.n}")
+    last = next((s.client_after for s in reversed(run.samples) if s.client_after is not None), None)
+    if last is not None:
+        lowest = "" if last.min_rtt is None else f", lowest {as_ms(last.min_rtt):.2f} ms"
+        lines.append(f"the client's kernel: rtt {as_ms(last.rtt):.2f} ms{lowest}, mss {last.snd_mss}")
+    return lines

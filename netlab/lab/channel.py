@@ -1,4 +1,4 @@
-"""Messages between a lab's owner and its agent: one JSON object and some file descriptors a datagram (SOCK_SEQPACKET)."""
+"""Messages between a lab's owner and its agent: one JSON object and some descriptors a datagram (SOCK_SEQPACKET)."""
 
 import contextlib
 import json

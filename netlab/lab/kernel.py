@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 from pyroute2 import IPRoute
@@ -92,10 +93,10 @@ def build(request: dict[str, Any], descriptors: Mapping[str, int]) -> tuple[dict
             backend = Backend.NETEM if reason is None else Backend.RELAY
         for step in steps(wanted.link, wanted.server_tcp, wanted.client_tcp, backend):
             _apply(step, spaces, descriptors)
-        read = {
-            place: spaces[place].do(lambda p=place: _read_back(spaces[p])) for place in (Place.CLIENT, Place.SERVER)
-        }
-    emulation, shared = {"backend": backend.value}, ()
+        ends = (spaces[Place.CLIENT], spaces[Place.SERVER])
+        read = {space.place.value: space.do(partial(_read_back, space)) for space in ends}
+    emulation: dict[str, Any] = {"backend": backend.value}
+    shared: tuple[int, ...] = ()
     if backend is Backend.RELAY:
         emulation, shared = relay_process.start(wanted.link, descriptors[Place.MIDDLE])
     return {"backend": backend.value, "ends": read, "emulation": emulation}, shared

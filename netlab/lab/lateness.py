@@ -1,7 +1,7 @@
 """The relay's log: every packet's lateness, in memory shared with the lab's owner.
 
 Layout, little-endian: a header of 64-bit words (see _WORDS), then a ring of entries (sent_at ns CLOCK_REALTIME,
-lateness ns, direction). The relay alone writes; `written` is stored after its entry, so a reader never sees half of one.
+lateness ns, direction). The relay alone writes; `written` is stored after its entry: a reader never sees half of one.
 """
 
 import mmap

@@ -55,7 +55,7 @@ def _request(sequence: int) -> bytes:
 def _checksum(data: bytes) -> int:
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     total = (total >> 16) + (total & 0xFFFF)
-    return ~(total + (total >> 16)) & 0xFFFF
+    return int(~(total + (total >> 16)) & 0xFFFF)
 
 
 def _receive(raw: socket.socket, sent: dict[int, int], trips: dict[int, int]) -> None:

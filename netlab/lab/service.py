@@ -1,6 +1,6 @@
 """PID 1 of a lab: answers requests for namespaces, sockets and processes.
 
-A request is {"do": NAME, ...}; the answer is {"ok": ...} or {"error": ..., "hint": ...}, with file descriptors beside it.
+A request is {"do": NAME, ...}; the answer is {"ok": ...} or {"error": ..., "hint": ...}, with descriptors beside it.
 Descriptors are the interface: a socket made here in a lab's namespace is used by the owner, in its own process.
 """
 

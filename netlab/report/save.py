@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netlab.analysis.explain import Verdict
+from netlab.analysis.match import matched_exchanges
 from netlab.diagnosis import Exchange
 from netlab.files import write_file
 from netlab.record import RunRecord, ServerRun
 from netlab.report import html, markdown, plots
-from netlab.analysis.match import matched_exchanges
 from netlab.report.tables import sound
 
 

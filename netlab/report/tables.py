@@ -108,8 +108,20 @@ def machine(record: RunRecord) -> Table:
     return Table(title="The machine", columns=("what", "version"), rows=tuple(rows))
 
 
-_FIGURES = ("version", "first_row p50", "eos p50", "tail p50", "tail p99", "tail max", "sound queries",
-            "extra round trips", "cause", "segments per query", "PSH segments, whole capture", "ended early")  # fmt: skip
+_FIGURES = (
+    "version",
+    "first_row p50",
+    "eos p50",
+    "tail p50",
+    "tail p99",
+    "tail max",
+    "sound queries",
+    "extra round trips",
+    "cause",
+    "segments per query",
+    "PSH segments, whole capture",
+    "ended early",
+)
 
 
 def _figures(run: ServerRun, verdict: Verdict | None) -> list[str]:
@@ -118,11 +130,9 @@ def _figures(run: ServerRun, verdict: Verdict | None) -> list[str]:
     eos, tail = _summary([s.eos for s in samples]), _summary([s.tail for s in samples])
     return [
         run.version or DASH,
-        _ms(first_row and first_row.p50),
-        _ms(eos and eos.p50),
-        _ms(tail and tail.p50),
-        _ms(tail and tail.p99),
-        _ms(tail and tail.maximum),
+        _ms(None if first_row is None else first_row.p50),
+        _ms(None if eos is None else eos.p50),
+        *((_ms(tail.p50), _ms(tail.p99), _ms(tail.maximum)) if tail is not None else (DASH, DASH, DASH)),
         f"{len(samples)} of {len(run.samples)}",
         DASH if verdict is None else ", ".join(_count(t) for t in verdict.extra_round_trips) or DASH,
         DASH if verdict is None or verdict.cause is None else verdict.cause,
