@@ -1,4 +1,4 @@
-"""A server that is a process of ours: readiness over a pipe, early death noticed, its log's last lines as the reason."""
+"""A server that is a process of ours: readiness over a pipe, death noticed, its log's last lines as the reason."""
 
 import contextlib
 import errno
@@ -119,7 +119,9 @@ class ChildServer:
             except OSError as error:
                 where = f"{self._label}: {self.address}:{self.port}"
                 if error.errno == errno.EADDRINUSE:
-                    raise ServerError(f"{where} is in use", hint="end what listens there, or use another port") from error
+                    raise ServerError(
+                        f"{where} is in use", hint="end what listens there, or use another port"
+                    ) from error
                 raise ServerError(f"{where}: {error.strerror}", hint="use a port from 1024 to 65535") from error
 
     def _await(self, pipe: int, patience: int) -> None:
@@ -129,8 +131,9 @@ class ChildServer:
             left = (deadline - time.monotonic_ns()) / NS_PER_S
             if left <= 0 or not select.select([pipe], (), (), left)[0]:
                 last = log_tail(self._log_path, self._log_start)
+                ending = f"; its log ends: {last}" if last else ""
                 raise ServerError(
-                    f"{self._label} was not ready after {format_duration(patience)}{'; its log ends: ' if last else ''}{last}",
+                    f"{self._label} was not ready after {format_duration(patience)}{ending}",
                     hint=f"see {self._log_path}; a busy machine needs another try",
                 )
             got = os.read(pipe, _READY_LINE)
@@ -159,4 +162,6 @@ def _open_log(path: str) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise OutputError(f"{path}: {error.strerror}", hint="choose a folder that can be written with --output") from error
+        raise OutputError(
+            f"{path}: {error.strerror}", hint="choose a folder that can be written with --output"
+        ) from error

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def entry(version: str) -> Installed:
     return Installed(version=version, clickhouse=pin_of(version).clickhouse, path=folder_of(version))
 
 
-def install(version: str, say: "Say") -> Installed:
+def install(version: str, say: Callable[[str], None]) -> Installed:
     """Install `version` unless it is there and sound; `say` gets lines of progress. Raises EngineError, UsageError."""
     from netlab.servers import installer
 
