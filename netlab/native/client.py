@@ -199,14 +199,9 @@ def _read_hello(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[Cl
 
 
 def _encode_hello(message: ClientHello, dialect: Dialect) -> bytes:
-    out = wire.string(message.name) + wire.varuint(message.major) + wire.varuint(message.minor)
-    return (
-        out
-        + wire.varuint(message.revision)
-        + wire.string(message.database)
-        + wire.string(message.user)
-        + wire.string(message.password)
-    )
+    out = wire.string(message.name)
+    out += wire.varuint(message.major) + wire.varuint(message.minor) + wire.varuint(message.revision)
+    return out + wire.strings(message.database, message.user, message.password)
 
 
 def _read_trace(reader: Reader) -> Step[dict[str, Any]]:
@@ -264,11 +259,10 @@ def _encode_info(info: ClientInfo, revision: int) -> bytes:
     out = bytes([info.query_kind])
     if info.query_kind == _NO_QUERY:
         return out
-    out += wire.string(info.initial_user) + wire.string(info.initial_query_id) + wire.string(info.address)
+    out += wire.strings(info.initial_user, info.initial_query_id, info.address)
     if revision >= revisions.INITIAL_START_TIME:
         out += wire.integer(info.start_time, 8, signed=True)
-    out += bytes([_TCP])
-    out += wire.string(info.os_user) + wire.string(info.hostname) + wire.string(info.client_name)
+    out += bytes([_TCP]) + wire.strings(info.os_user, info.hostname, info.client_name)
     out += wire.varuint(info.major) + wire.varuint(info.minor) + wire.varuint(info.revision)
     if revision >= revisions.QUOTA_KEY_IN_CLIENT_INFO:
         out += wire.string(info.quota_key)
@@ -370,8 +364,7 @@ def _read_tables(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[T
 
 
 def _encode_tables(message: TablesStatusRequest, dialect: Dialect) -> bytes:
-    pairs = [wire.string(database) + wire.string(table) for database, table in message.tables]
-    return wire.varuint(len(pairs)) + b"".join(pairs)
+    return wire.varuint(len(message.tables)) + b"".join(wire.strings(*pair) for pair in message.tables)
 
 
 def _read_text(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[ClientText]:

@@ -128,8 +128,9 @@ class Decoder:
 
     @property
     def pending(self) -> int | None:
-        """Where the packet in hand starts, or None between packets."""
-        return self._start if self._step is not None or self._reader.unread else None
+        """Where the packet in hand, or the one that failed, starts; None between packets."""
+        inside = self._step is not None or self._failed is not None or self._reader.unread
+        return self._start if inside else None
 
     @property
     def waiting(self) -> int:

@@ -149,6 +149,11 @@ def string(text: str | bytes) -> bytes:
     return varuint(len(body)) + body
 
 
+def strings(*texts: str) -> bytes:
+    """Encode several Strings, one after the other."""
+    return b"".join(string(text) for text in texts)
+
+
 def integer(value: int, width: int, *, signed: bool = False) -> bytes:
     """Encode a little-endian integer of `width` bytes."""
     return value.to_bytes(width, "little", signed=signed)
