@@ -26,7 +26,10 @@ _LAST_BLOCK_S, _POLL_MS = 5.0, 5
 
 
 class Settings(TypedDict):
-    """What the caller passes as one JSON argument: `socket`, `output`, `caller` (a pidfd) are descriptors; `ring` bytes."""
+    """What the caller passes as one JSON argument.
+
+    `socket`, `output` and `caller` (a pidfd) are descriptors, `ring` is in bytes.
+    """
 
     socket: int
     output: int
@@ -69,14 +72,15 @@ class _Dump:
         self._whole = 0  # bytes of whole blocks in the file
         self._taken = 0  # packets taken from the ring, the loopback's copies included
         self.packets = 0
-        self._options = {course: pcapng.packet_options(course=course) for course in pcapng.Course}
+        self._inbound = pcapng.packet_options(course=pcapng.Course.INBOUND)
+        self._outbound = pcapng.packet_options(course=pcapng.Course.OUTBOUND)
 
     def start(self) -> None:
         """Write the file's head, and let packets into a fresh ring."""
         port = self._settings["port"]
         text = None if port is None else f"tcp port {port}"
-        self._write(pcapng.section_header(self._settings["comment"]))
-        self._write(pcapng.interface_block(1, SNAPLEN, name=self._settings["interface"], capture_filter=text))
+        interface = pcapng.interface_block(1, SNAPLEN, name=self._settings["interface"], capture_filter=text)
+        self._write([pcapng.section_header(self._settings["comment"]) + interface])
         # What is queued, or comes while the ring is made, is from before we are ready: keep it out, and its count.
         bpf.attach(self._socket, bpf.nothing())
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -110,7 +114,7 @@ class _Dump:
             self._drain()
         # What came meanwhile, and was not asked for, may have been dropped too.
         drops += self._ring.statistics()[1]
-        self._write(pcapng.statistics_block(0, time.time_ns(), self.packets + drops, drops))
+        self._write([pcapng.statistics_block(0, time.time_ns(), self.packets + drops, drops)])
         os.fsync(self._output)
         return drops
 
@@ -128,19 +132,30 @@ class _Dump:
             self._taken += len(packets)
             if self._settings["loopback"]:  # it shows each packet twice
                 packets = [packet for packet in packets if packet[3] != _PACKET_OUTGOING]
-            inbound, outbound = self._options[pcapng.Course.INBOUND], self._options[pcapng.Course.OUTBOUND]
+            inbound, outbound = self._inbound, self._outbound
             self._write(
-                b"".join(
+                [
                     pcapng.packet_block(at, data, wire, 0, options=outbound if kind == _PACKET_OUTGOING else inbound)
                     for at, data, wire, kind in packets
-                )
+                ]
             )
             self.packets += len(packets)
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._output, view) :]
+    def _write(self, blocks: list[bytes]) -> None:
+        """Write `blocks` at once; when that fails half-way, count those that are in the file as a whole."""
+        data = memoryview(b"".join(blocks))
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._output, data[written:])
+        except OSError:
+            for block in blocks:
+                written -= len(block)
+                if written < 0:
+                    break
+                self._whole += len(block)
+                self.packets += 1
+            raise
         self._whole += len(data)
 
 

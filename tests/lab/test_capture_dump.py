@@ -204,10 +204,11 @@ def test_a_full_disk_is_an_error_and_what_was_written_can_be_read(host, tmp_path
         dumper = Dumper.start(host, path, port=PORT)
     with dumper:
         talk(host, 1000)
-        with pytest.raises(CaptureError, match=r"c\.pcapng: the capture ended after \d+ packets: File too large"):
+        with pytest.raises(CaptureError, match="File too large") as caught:
             dumper.stop()
     segments, summary = read(path)
     assert len(segments) > 50
+    assert f"c.pcapng: the capture ended after {len(segments)} packets" in str(caught.value)
     assert not summary.truncated
     assert path.stat().st_size <= 20_001
 
