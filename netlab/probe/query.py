@@ -22,6 +22,8 @@ from netlab.wire import ServerPacket
 _NO_DATA_HINT = "the server works on it still, or the path drops packets; a larger timeout tells them apart"
 _TICK = ms(100)
 _FIRST_BYTES = 64
+_BANNER_WAIT = ms(300)
+_HANDSHAKE_TIMEOUT = seconds(10)
 
 
 class BrokenAnswerError(ProbeError):
@@ -89,7 +91,7 @@ class Session:
         self._last_activity = self._clock.monotonic()
         self._dead = ""
 
-    def handshake(self, timeout: int = seconds(10)) -> ServerHello:
+    def handshake(self, timeout: int = _HANDSHAKE_TIMEOUT) -> ServerHello:
         """Log in and return the server's Hello.
 
         Raises ServerExceptionError where the server refuses, RemoteProtocolError where the peer is no ClickHouse
@@ -207,8 +209,15 @@ class Session:
         try:
             packets = [event.packet for event in self._connection.receive(chunk.data)]
         except RemoteProtocolError as error:
-            raise describe(self._transport.peer, seen) from error
+            raise describe(self._transport.peer, self._more(seen)) from error
         return [packet for packet in packets if isinstance(packet, ServerHello | ServerException)]
+
+    def _more(self, seen: bytes) -> bytes:
+        """Return the first bytes of a stranger, waiting a moment for those that name it."""
+        deadline = self._clock.monotonic() + _BANNER_WAIT
+        while len(seen) < _FIRST_BYTES and (chunk := self._receive(deadline)) is not None and chunk.data:
+            seen += chunk.data
+        return seen[:_FIRST_BYTES]
 
     def _no_hello(self, seen: bytes, how: str) -> ProbeError:
         if seen:

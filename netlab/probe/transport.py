@@ -64,6 +64,7 @@ class SocketTransport:
 
     def __init__(self, socket: sockets.socket, peer: str, clock: Clock | None = None) -> None:
         """Take over `socket`, which is connected."""
+        socket.settimeout(0)
         self._socket = socket
         self._peer = peer
         self._clock = clock or SystemClock()
@@ -82,6 +83,7 @@ class SocketTransport:
         self._socket.settimeout(max(timeout, NS_PER_MS) / NS_PER_S)
         try:
             self._socket.sendall(data)
+            self._socket.settimeout(0)
         except TimeoutError as error:
             raise ProbeError(f"{self._peer} took no more data for {format_duration(timeout)}") from error
         except OSError as error:
@@ -93,7 +95,6 @@ class SocketTransport:
         """Return what came, with its stamp, or None after `timeout`. Raises ProbeError."""
         if not self.wait_readable(timeout):
             return None
-        self._socket.settimeout(0)
         try:
             data, control, _, _ = self._socket.recvmsg(self._limit, self._space)
         except BlockingIOError:
