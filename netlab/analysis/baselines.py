@@ -4,6 +4,7 @@ Pure functions over the same segments, for comparison columns; their rules, firs
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending, Gap, Transfer
@@ -65,31 +66,26 @@ def t_rat(view: View) -> str:
     mss = transfer.mss
     total = data[-1].end - data[0].start
     flights = [each.bytes / mss for each in transfer.rounds]
-    if transfer.losses:
-        return "bandwidth" if _same_before_loss(flights) else "congestion"
-    if _lull(data, view.rtt or 0, mss):
-        return "application"
-    if total < 13 * mss or _slow_start_all_along(flights):
-        return "opportunity"
     window = max((ack.window for ack in transfer.acks), default=0) / mss
     near = [flight >= window - 3 for flight in flights]
-    if window and any(all(near[at : at + 3]) for at in range(len(near) - 2)):
-        return "receiver window"
-    if _steady(flights):
-        return "sender window"
-    return "transport"
+    table = (
+        (bool(transfer.losses) and _same_before_loss(flights), "bandwidth"),
+        (bool(transfer.losses), "congestion"),
+        (_lull(data, view.rtt or 0, mss), "application"),
+        (total < 13 * mss or _slow_start_all_along(flights), "opportunity"),
+        (window > 0 and any(all(near[at : at + 3]) for at in range(len(near) - 2)), "receiver window"),
+        (_steady(flights), "sender window"),
+    )
+    return next((name for matches, name in table if matches), "transport")
 
 
 def _lull(data: Sequence[Placed], rtt: int, mss: int) -> bool:
-    packets = list(data)
-    return any(
-        before.length < mss and after.at - before.at > rtt > 0
-        for before, after in zip(packets, packets[1:], strict=False)
-    )
+    return any(before.length < mss and after.at - before.at > rtt > 0 for before, after in pairwise(data))
 
 
 def _slow_start_all_along(flights: list[float]) -> bool:
-    return all(after >= 1.5 * before for before, after in zip(flights, flights[1:-1], strict=False))
+    """Whether every flight but the last, which may be a rest, is 1.5 times the one before."""
+    return all(after >= 1.5 * before for before, after in pairwise(flights[:-1]))
 
 
 def _same_before_loss(flights: list[float]) -> bool:

@@ -35,7 +35,7 @@ class Gap:
     segments: int  # in flight when the gap began, less what was acknowledged before its first ACK
     bytes: int
     segments_left: int  # still in flight when the sender resumed
-    ack: Placed | None  # the last ACK of new data that reached the sender within the gap
+    ack: Placed | None  # the last ACK of new data, else duplicate ACK, that reached the sender within the gap
     first_ack: Placed | None
     acks: int  # ACKs of new data within the gap
     reaction: int  # ns from that ACK's reaching the sender to the resume; may be negative away from the sender
@@ -45,6 +45,13 @@ class Gap:
     small_left: int  # of these, still in flight when the sender resumed
     skips: bool  # the resume leaves a hole before it: bytes that never came by here
     position: int  # index of `resume` among the transfer's segments
+
+    @property
+    def promptness(self) -> int:
+        """ns from the first ACK of the gap to the resume: a kernel that waits for window reacts to the first."""
+        if self.ack is None or self.first_ack is None:
+            return self.reaction
+        return self.reaction + self.ack.at - self.first_ack.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,11 @@ class SenderClock:
         return late - self.tick if self.tick < late < _IMPLAUSIBLE else 0
 
 
+def _newer(value: int, reference: int) -> bool:
+    """Whether timestamp `value` is later than `reference`, modulo 2**32."""
+    return 0 < (value - reference) & 0xFFFFFFFF < 1 << 31
+
+
 def tolerance_for(lag: int) -> int:
     """Return how far an ACK's effect may stray from its due time: scheduling at the sender, jitter on the path."""
     return ms(2) if lag < ms(1) else max(ms(2), lag // 12)
@@ -171,14 +183,18 @@ class TransferBuilder:
         round_first = round_units = round_bytes = 0
         round_start = data[0].start if data else 0
         flying = self.flying
+        afar = self.lag > ms(1)
         for position, packet in enumerate(data):
             before = (self.units, self.top - self.una, self.edge - self.top, self.small)
             first_ack: Placed | None = None
             last_ack: Placed | None = None
+            selective: Placed | None = None
             seen = 0
             horizon = packet.at - self.lag + self.early
             while cursor < total and acks[cursor].at <= horizon:
                 ack = acks[cursor]
+                if afar and ack.tsval >= 0 and packet.tsecr >= 0 and _newer(ack.tsval, packet.tsecr):
+                    break  # the segment echoes an older timestamp: the sender did not hold this ACK yet
                 cursor += 1
                 if ack.ack > self.una:
                     if previous is None or first_ack is None:
@@ -189,12 +205,13 @@ class TransferBuilder:
                     seen += 1
                 elif ack.dup or ack.sack:
                     self.duplicates += 1
+                    selective = ack
                 self.edge = max(self.edge, ack.ack + ack.window)
             again = packet.again or packet.filled_after > REORDERING_WINDOW
             if again:
                 self._lose(packet, previous)
             if previous is not None and packet.at - previous.at > floor:
-                self._gap(previous, packet, before, (first_ack, last_ack, seen), position)
+                self._gap(previous, packet, before, (first_ack, last_ack or selective, seen), position)
             if self.una > round_start and not again:
                 self.rounds.append(Round(first=round_first, last=position - 1, segments=round_units, bytes=round_bytes))
                 round_first, round_start, round_units, round_bytes = position, packet.start, 0, 0

@@ -19,6 +19,7 @@ class Past:
     """What a sender showed on this connection before an exchange. Windows in segments."""
 
     window: int = 0  # the congestion window reached at least this since the last loss
+    peak: int = 0  # most segments seen in flight at once since then
     initial: int | None = None  # where its first, fresh flight stopped for an ACK
     burst: int = 0  # a flight after silence, or a first one, that went out without a stop held this many
     restarts: tuple[int, ...] = ()  # where flights after silence stopped
@@ -44,6 +45,7 @@ class View:
     clock: SenderClock | None  # of the server, where the tap is not at it
     wait: int | None  # from the request's last byte to the response's first, less the way to the server and back
     idle: int | None  # silence of the server as a sender before its first byte
+    timer_waits: int = 0  # exchanges of this connection, judged together, that waited about one RTO for a small answer
     ping: Placed | None = None  # the Pong that the client waited for just before this request
     ping_cost: int = 0
 
@@ -70,6 +72,12 @@ class View:
     def round_trips(self, cost: int) -> float:
         """`cost` in round trips, rounded for people."""
         return round(cost / self.round_trip, 2) if self.rtt else 0.0
+
+
+def waited_a_timer(view: View) -> bool:
+    """Whether the response's first byte came about one RTO late: a cork's timer, or a retransmission."""
+    slack = ms(10) + (view.rtt or 0) // 20
+    return view.wait is not None and (abs(view.wait - view.rto) <= slack or abs(view.wait - RTO_MIN) <= ms(10))
 
 
 def floor_for(rtt: int | None, shortest: int) -> int:
@@ -154,7 +162,7 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
         peak = max(past.peak_before_loss, past.window, transfer.peak)
         return Past(peak_before_loss=peak, segments=segments, exchanges=past.exchanges + 1, small=small)
     window = max(past.window, transfer.peak)
-    if stops:
+    if stops and not past.peak_before_loss:
         # Slow start adds what each ACK covers: a full window acknowledged is at least doubled.
         window = max(window, 2 * stops[0].segments)
     first = transfer.rounds[0].segments
@@ -169,6 +177,7 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
     return replace(
         past,
         window=window,
+        peak=max(past.peak, transfer.peak),
         initial=initial,
         burst=burst,
         restarts=restarts,

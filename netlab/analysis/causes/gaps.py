@@ -3,7 +3,7 @@
 from netlab.analysis.transfer import Ending, Gap, Transfer
 from netlab.analysis.view import RTO_MIN, Past, View
 from netlab.diagnosis import Cause, Evidence, Finding
-from netlab.units import as_ms, ms
+from netlab.units import as_ms, ms, us
 
 # Linux delays an ACK by 40 ms at least (TCP_DELACK_MIN) once a connection talks in turns.
 DELAYED_ACK = ms(40)
@@ -38,10 +38,15 @@ def full_window(gap: Gap, transfer: Transfer, past: Past, rtt: int) -> bool:
     """Whether the sender stood at a full window: the first ACK to reach it let the next segment go."""
     if gap.ending is not Ending.ACK or gap.first_ack is None or blocked_by_receiver(gap):
         return False
-    if nagle(gap, transfer, past=past, rtt=rtt):
+    if nagle(gap, transfer, past=past, rtt=rtt) or 4 * gap.duration < rtt:
         return False
-    first = gap.reaction + (gap.ack.at - gap.first_ack.at if gap.ack is not None else 0)
-    return first <= transfer.tolerance + rtt // 20 and 4 * gap.duration >= rtt
+    late = gap.promptness
+    return late <= (us(500) if transfer.lag < ms(1) else transfer.tolerance + rtt // 20)
+
+
+def bulk(gap: Gap, transfer: Transfer) -> bool:
+    """Whether full segments stand on both sides of the gap: there was more to send all along."""
+    return gap.resume.length >= transfer.mss and gap.before.length >= transfer.mss
 
 
 def window_stops(transfer: Transfer, past: Past, rtt: int | None) -> list[Gap]:
@@ -110,16 +115,6 @@ def quiet_before(view: View, gap: Gap) -> int | None:
         if other.segments_left == 0 and (longest is None or other.duration > longest):
             longest = other.duration
     return longest
-
-
-def held_back_until(view: View, gap: Gap) -> bool | None:
-    """Tell by TCP timestamps whether the server held the ACK when it sent the segment after the gap.
-
-    The segment echoes the newest client timestamp that the server had received. None: no timestamps.
-    """
-    if gap.ack is None or gap.ack.tsval < 0 or gap.resume.tsecr < 0:
-        return None
-    return ((gap.resume.tsecr - gap.ack.tsval) & 0xFFFFFFFF) < 0x80000000
 
 
 def finding(view: View, cause: Cause, cost: int, *, confidence: float, frames: list[int], text: str) -> Finding:

@@ -7,7 +7,7 @@ timestamps do (RFC 7323): they are the sender's clock at departure.
 from dataclasses import dataclass
 from itertools import pairwise
 
-from netlab.analysis.causes.gaps import DELAYED_ACK, finding, shown
+from netlab.analysis.causes.gaps import DELAYED_ACK, blocked_by_receiver, finding, shown
 from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending
 from netlab.analysis.view import View
@@ -40,7 +40,7 @@ def bandwidth_serialisation(view: View) -> Finding | None:
             return None
         sure = 0.9 if _departed_together(view, spread) else 0.7
         text = (
-            f"{spread.count} segments from frame {spread.first.frame} to {spread.last.frame} came spaced by their size, "
+            f"{spread.count} segments from frame {spread.first.frame} to {spread.last.frame} came spaced by size, "
             f"{shown(spread.total)} in all: a link of about {_rate(spread.rate)}"
         )
         frames = [spread.first.frame, spread.last.frame]
@@ -115,26 +115,32 @@ def _arrivals(view: View) -> Spread | None:
     data = view.response.data
     if len(data) < 5 or view.response.losses:
         return None
-    limit = max((view.rtt or 0) // 8, ms(2))
-    steps = [
-        (second.at - first.at, second)
-        for first, second in pairwise(data)
-        if _BACK_TO_BACK < second.at - first.at <= limit * 4
-    ]
-    heavy = [step for step in steps if step[1].length * 4 >= view.response.mss]
-    chosen = heavy if len(heavy) >= 4 else []
-    if len(chosen) < 4 or 2 * len(chosen) < len(data) - 1:
+    limit = 4 * max((view.rtt or 0) // 8, ms(2))
+    # Segments that follow each other at once are one step: a burst of the pacer, or of an offload.
+    steps: list[tuple[int, int, Placed]] = []  # (spacing before, bytes of the burst before, first segment)
+    burst = data[0].length + _HEADERS
+    for first, second in pairwise(data):
+        space = second.at - first.at
+        if space > _BACK_TO_BACK:
+            if space <= limit and 4 * burst >= view.response.mss:
+                steps.append((space, burst, second))
+            burst = 0
+        burst += second.length + _HEADERS
+    if len(steps) < 4:
         return None
-    rates = sorted((step[1].length + _HEADERS) * 8e9 / step[0] for step in chosen)
-    spaces = sorted(step[0] for step in chosen)
+    total = sum(step[0] for step in steps)
+    covered = sum(step[1] for step in steps)
+    if 2 * covered < data[-1].end - data[0].start:
+        return None
+    rates = sorted(step[1] * 8e9 / step[0] for step in steps)
+    spaces = sorted(step[0] for step in steps)
     rate, space = rates[len(rates) // 2], spaces[len(spaces) // 2]
     by_size = sum(abs(each - rate) <= rate * 0.3 for each in rates) * 10 >= 7 * len(rates)
     even = sum(abs(each - space) <= space * 0.3 for each in spaces) * 10 >= 7 * len(spaces)
     if not by_size and not even:
         return None
-    total = sum(step[0] for step in chosen)
     return Spread(
-        total=total, count=len(chosen), by_size=by_size, even=even, rate=rate, first=chosen[0][1], last=chosen[-1][1]
+        total=total, count=len(steps), by_size=by_size, even=even, rate=rate, first=steps[0][2], last=steps[-1][2]
     )
 
 
@@ -152,6 +158,8 @@ def _drain(view: View) -> tuple[int, float | None, Placed] | None:
     Only where the tap is near the sender, and only from ACKs that were not delayed on purpose.
     """
     if view.paths.vantage is not Vantage.SERVER or view.rtt is None or view.response.losses:
+        return None
+    if any(blocked_by_receiver(gap) for gap in view.response.gaps):
         return None
     down = view.paths.downstream or 0
     acked = [packet for packet in view.response.data if packet.acked_at >= 0]

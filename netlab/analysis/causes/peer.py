@@ -1,7 +1,7 @@
 """An end, not the network, took the time: a receiver without room, a server at work, a client that dawdles."""
 
 from netlab.analysis.causes import loss, path, timers, window
-from netlab.analysis.causes.gaps import blocked_by_receiver, finding, frames_of, held_back_until, nagle, shown
+from netlab.analysis.causes.gaps import blocked_by_receiver, finding, frames_of, nagle, shown
 from netlab.analysis.transfer import Ending, Gap
 from netlab.analysis.view import View
 from netlab.diagnosis import Cause, Finding
@@ -92,13 +92,25 @@ def think_gaps(view: View) -> list[Gap]:
     impossible = bool(stops) and window.story(view, stops) is window.Story.IMPOSSIBLE
     chosen = []
     for gap in view.response.gaps:
-        if gap in corked or gap.resume in unseen or gap.position in early or blocked_by_receiver(gap):
+        if (
+            gap in corked
+            or (gap in stops and not impossible)
+            or gap.resume in unseen
+            or gap.position in early
+            or blocked_by_receiver(gap)
+        ):
             continue
-        refused = gap.ending is Ending.ACK and held_back_until(view, gap) is False
+        # An ACK came before, but the first one had come long before: it was not what the server waited for.
+        late = gap.ending is Ending.ACK and gap not in stops and not nagle_here(view, gap)
         lazy = gap.ending is Ending.ACK and impossible and gap in stops
-        if gap.ending is Ending.SENDER or refused or lazy:
+        if gap.ending is Ending.SENDER or lazy or late:
             chosen.append(gap)
     return chosen
+
+
+def nagle_here(view: View, gap: Gap) -> bool:
+    """Whether the gap of the response is Nagle's."""
+    return nagle(gap, view.response, past=view.past, rtt=view.rtt or 0)
 
 
 def first_wait(view: View) -> int:

@@ -60,7 +60,10 @@ def cork_timer(view: View) -> Finding | None:
     )
     confidence = (0.85 if view.at_sender else 0.65) if gaps else 0.55
     if not gaps and not view.at_sender and (lone_ack_after(view) or 0) < (view.rtt or 0) + DELAYED_ACK // 2:
-        confidence = 0.45  # an ACK at once says nothing of when the response left
+        # An ACK at once says nothing of when the response left; but losses do not come every time.
+        confidence = 0.7 if view.timer_waits > 1 else 0.45
+    elif view.timer_waits > 1:
+        confidence = max(confidence, 0.75)
     return finding(view, Cause.CORK_TIMER, cost, confidence=confidence, frames=frames, text=text)
 
 

@@ -7,9 +7,10 @@ tcp_cwnd_restart (net/ipv4/tcp_output.c): after each RTO of silence the window h
 from enum import Enum
 
 from netlab.analysis.causes.gaps import (
+    blocked_by_receiver,
+    bulk,
     finding,
     frames_of,
-    held_back_until,
     quiet_before,
     segments,
     shown,
@@ -17,9 +18,10 @@ from netlab.analysis.causes.gaps import (
     window_stops,
 )
 from netlab.analysis.predict import restart_window
-from netlab.analysis.transfer import Gap
+from netlab.analysis.transfer import Ending, Gap
 from netlab.analysis.view import View
 from netlab.diagnosis import Cause, Finding, Vantage
+from netlab.units import ms, us
 
 
 class Story(Enum):
@@ -34,8 +36,23 @@ class Story(Enum):
 
 
 def stops_of(view: View) -> list[Gap]:
-    """Return the gaps of the response in which the server stood at a full window, impossible ones left out."""
-    return [gap for gap in window_stops(view.response, view.past, view.rtt) if held_back_until(view, gap) is not False]
+    """Return the gaps of the response in which the server stood at a full window.
+
+    After a loss the window counts what selective ACKs report, and may take several ACKs to open: there, any pause
+    with data in flight is the window's.
+    """
+    stops = window_stops(view.response, view.past, view.rtt)
+    lossy = view.past.peak_before_loss > 0 or bool(view.response.losses)
+    if not lossy or view.rtt is None:
+        return stops
+    held = [gap for gap in view.response.gaps if gap in stops or _held_after_loss(view, gap)]
+    return [gap for gap in held if 4 * gap.duration >= view.rtt]
+
+
+def _held_after_loss(view: View, gap: Gap) -> bool:
+    full = gap.before.length >= view.response.mss and not blocked_by_receiver(gap)
+    waited = gap.ending is Ending.ACK or (gap.ending is Ending.SENDER and gap.segments_left > 0)
+    return full and waited and gap.segments > 0 and 2 * gap.duration <= 3 * view.round_trip
 
 
 def story(view: View, stops: list[Gap]) -> Story:
@@ -49,14 +66,15 @@ def story(view: View, stops: list[Gap]) -> Story:
         return Story.LOSS
     if _constant(view, stops):
         return Story.BUFFER
+    impossible = Story.BUFFER if bulk(first, view.response) else Story.IMPOSSIBLE
     if held <= past.burst - 2:
-        return Story.IMPOSSIBLE
+        return impossible
     if rested:
         if past.window > held:
             return Story.IDLE
         return Story.FRESH if view.complete else Story.UNKNOWN
     if past.window > held:
-        return Story.IMPOSSIBLE
+        return impossible
     return Story.FRESH if view.complete else Story.UNKNOWN
 
 
@@ -70,15 +88,9 @@ def idle_window_restart(view: View) -> Finding | None:
     quiet = quiet_before(view, first) or 0
     cost = sum(gap.duration for gap in stops)
     predicted = restart_window(past.window, past.initial or min((held, *past.restarts)), quiet, view.rto)
-    confidence = 0.85
-    if past.initial is not None or past.restarts:
-        confidence = 0.98 if abs(predicted - held) <= 1 or held in past.restarts else 0.75
-    if held_back_until(view, first) is None and view.paths.vantage is not Vantage.SERVER:
-        confidence -= 0.05
-    if first.resume.at - (first.ack or first.resume).at - view.response.lag > view.response.tolerance // 2:
-        confidence -= 0.05
-    if view.paths.vantage is Vantage.UNKNOWN:
-        confidence -= 0.2
+    confidence = _trust(view, first)
+    if abs(predicted - held) > 1 and held not in past.restarts and past.initial is not None:
+        confidence -= 0.15
     text = (
         f"{segments(held)} went out after the server had been silent for {shown(quiet)} (longer than its RTO of about "
         f"{shown(view.rto)}), then nothing for {shown(first.duration)}{_in_rtts(view, first)} until {_release(first)}; "
@@ -97,10 +109,11 @@ def fresh_slow_start(view: View) -> Finding | None:
         return None
     flights = [each.segments for each in view.response.rounds]
     growing = len(stops) > 1 and flights[-2] >= flights[0]
-    confidence = 0.95 if growing or view.past.exchanges <= 2 else 0.8
+    first = stops[0]
+    full = bulk(first, view.response)
+    confidence = 0.97 if growing else 0.78 if full else min(_trust(view, first), 0.75)
     if view.paths.vantage is Vantage.UNKNOWN:
         confidence -= 0.2
-    first = stops[0]
     text = (
         f"the connection's window had never been larger than {segments(first.segments)}; flights of "
         f"{', '.join(str(each) for each in flights[:8])}{', ...' if len(flights) > 8 else ''} segments went out one "
@@ -137,14 +150,31 @@ def send_buffer(view: View) -> Finding | None:
     if not stops or story(view, stops) is not Story.BUFFER:
         return None
     held = sorted(gap.bytes for gap in stops)[len(stops) // 2]
+    constant = _constant(view, stops)
     cost = sum(gap.duration for gap in stops)
+    often = f"{len(stops)} times" if len(stops) > 1 else "once"
+    how = "the flights do not grow" if constant else f"its window had held {view.past.window} segments before"
     text = (
-        f"{len(stops)} times the server stopped with {held} bytes in flight and went on when an ACK came: the flights "
-        f"do not grow, nothing was lost, and the receiver had room for more; a send buffer of about {held} bytes "
-        f"fills before the window does"
+        f"{often} the server stopped with about {held} bytes in flight and went on when ACKs came; {how}, nothing was "
+        f"lost, and the receiver had room for more: a send buffer of about {held} bytes fills before the window does"
     )
-    confidence = 0.9 if len(stops) >= 4 else 0.75
+    confidence = 0.9 if constant and len(stops) >= 4 else 0.75
     return finding(view, Cause.SEND_BUFFER, cost, confidence=confidence, frames=frames_of(stops), text=text)
+
+
+def _trust(view: View, first: Gap) -> float:
+    """Return how surely the stop is the window's and no pause of the server that happens to end with an ACK."""
+    past = view.past
+    near = view.response.lag < ms(1)
+    prompt = first.promptness <= (us(150) if near else us(500) + view.response.lag // 100)
+    seen = past.peak > first.segments  # this connection really had more in flight, so the window did shrink
+    known = first.segments in (past.initial, *past.restarts)
+    sure = (0.9 if prompt else 0.6) + (0.05 if seen else 0.0) + (0.03 if known else 0.0)
+    if not near:
+        sure -= 0.05
+    if not seen and not prompt:
+        sure -= 0.15
+    return sure - (0.2 if view.paths.vantage is Vantage.UNKNOWN else 0.0)
 
 
 def _constant(view: View, stops: list[Gap]) -> bool:
