@@ -174,8 +174,9 @@ def start(
 ) -> ChildServer:
     """Start the engine that `server` names at `host` and return when it answers.
 
-    `users` is the text of a users.xml (default: one user "default" without a password). Raises EngineError when it is
-    not installed or its files are not the pinned ones, ServerError when it does not start.
+    `users` is the text of a users.xml. It must leave the user "default" without a password: the engine itself starts
+    as that user. Raises EngineError when the engine is not installed or its files are not the pinned ones, ServerError
+    when it does not start.
     """
     version = server.version or ""
     _require(version)

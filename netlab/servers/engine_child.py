@@ -52,7 +52,8 @@ def main() -> None:
         alive = os.open(fifo, os.O_RDWR)
     except OSError as error:
         _give_up(_NO_FOLDER, f"no folder for the data below {config['scratch']}: {error.strerror}")
-    listen = "SYSTEM START LISTEN TCP; " + ("SYSTEM START LISTEN HTTP; " if config["http_port"] else "")
+    # TCP last: it is what tells that the engine is ready.
+    listen = ("SYSTEM START LISTEN HTTP; " if config["http_port"] else "") + "SYSTEM START LISTEN TCP; "
     ended = threading.Event()
     statements = f"{_TABLE}{listen}SELECT count() FROM file('{fifo}', 'LineAsString', 'line String')"
     for target, arguments in (
