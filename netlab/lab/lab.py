@@ -218,7 +218,9 @@ class Lab:
             emulation={name: str(value) for name, value in built["emulation"].items()},
             notes=tuple(built["notes"]),
         )
-        self.client, self.server = (End(remote, facts, built["scratch"], stack) for facts in ends)
+        # A stack of its own: what processes hold is given back before the agent is left.
+        processes = stack.enter_context(ExitStack())
+        self.client, self.server = (End(remote, facts, built["scratch"], processes) for facts in ends)
         self._diag = self.server.socket(
             sockets.AddressFamily.AF_NETLINK, sockets.SocketKind.SOCK_RAW, tcpinfo.NETLINK_SOCK_DIAG
         )
