@@ -81,7 +81,7 @@ def encode_block(block: Block, dialect: Dialect) -> bytes:
         if dialect.revision >= revisions.CUSTOM_SERIALIZATION:
             out.append(b"\0")
         if block.rows:
-            out.append(_encode_values(column, block.rows))
+            out.append(_encode_values(column, block.rows, dialect.revision))
     body = b"".join(out)
     return body if dialect.compression is None else compress(body, dialect.compression)
 
@@ -133,9 +133,10 @@ def _encode_info(block: Block, revision: int) -> bytes:
 def _read_column(reader: Reader, rows: int, dialect: Dialect) -> Step[Column]:
     name = yield from reader.string()
     type_name = yield from reader.string()
-    layout: Codec | None = codec(type_name) if rows else None
+    offsets = dialect.revision >= revisions.STRING_OFFSETS
+    layout: Codec | None = codec(type_name, offsets=offsets) if rows else None
     if dialect.revision >= revisions.CUSTOM_SERIALIZATION and (yield from reader.flag()):
-        layout = yield from _read_kinds(reader, codec(type_name))
+        layout = yield from _read_kinds(reader, codec(type_name, offsets=offsets))
     if layout is None or not rows:
         return Column(name=name, type=type_name, values=() if dialect.values is Values.READ else None)
     yield from layout.read_prefix(reader)
@@ -159,10 +160,10 @@ def _read_kinds(reader: Reader, plain: Codec) -> Step[Codec]:
     return Sparse(layout) if kind == _KIND_SPARSE else layout
 
 
-def _encode_values(column: Column, rows: int) -> bytes:
+def _encode_values(column: Column, rows: int, revision: int) -> bytes:
     if column.values is None or len(column.values) != rows:
         raise UsageError(f"column {column.name}: a block of {rows} rows needs as many values")
-    layout = codec(column.type)
+    layout = codec(column.type, offsets=revision >= revisions.STRING_OFFSETS)
     try:
         return layout.write_prefix() + layout.write(column.values)
     except (struct.error, TypeError, ValueError, OverflowError, KeyError, AttributeError, ArithmeticError) as error:

@@ -1,6 +1,6 @@
 """Packets from the client: what each one carries, how it is read, how it is written.
 
-Field order and gates: ClickHouse src/Client/Connection.cpp, src/Interpreters/ClientInfo.cpp.
+Field order and gates: ClickHouse src/Client/Connection.cpp.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,13 @@ from typing import Any, ClassVar, TypeAlias
 from netlab.errors import RemoteProtocolError
 from netlab.native import revisions, wire
 from netlab.native.blocks import Block, Dialect, encode_block, read_block
+from netlab.native.client_info import ClientInfo, encode_info, read_info
 from netlab.native.messages import NOT_CHUNKED, Setting
 from netlab.native.server import encode_settings, read_revision, read_settings
 from netlab.native.types import UnsupportedError
 from netlab.native.wire import MAX_LIST, MAX_STRING, Reader, Step
 from netlab.wire import ClientPacket
 
-_INITIAL_QUERY = 1
-_NO_QUERY = 0
-_TCP = 1
 _STAGE_COMPLETE = 2
 # Settings that peers before 54429 write as text; their others are numbers (18.16 src/Interpreters/Settings.h).
 _OLD_TEXT_SETTINGS = frozenset(
@@ -58,30 +56,6 @@ class Addendum:
     send_mode: str = NOT_CHUNKED
     receive_mode: str = NOT_CHUNKED
     parallel_replicas: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientInfo:
-    """Who asks. `address` must be IP:port: servers refuse host names."""
-
-    query_kind: int = _INITIAL_QUERY
-    initial_user: str = ""
-    initial_query_id: str = ""
-    address: str = "0.0.0.0:0"
-    start_time: int = 0  # us since 1970
-    os_user: str = ""
-    hostname: str = ""
-    client_name: str = ""
-    major: int = 0
-    minor: int = 0
-    revision: int = 0
-    quota_key: str = ""
-    distributed_depth: int = 0
-    patch: int = 0
-    trace: bytes = b""  # OpenTelemetry: trace id and span id, 24 bytes, or none
-    trace_state: str = ""
-    trace_flags: int = 0
-    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,90 +178,6 @@ def _encode_hello(message: ClientHello, dialect: Dialect) -> bytes:
     return out + wire.strings(message.database, message.user, message.password)
 
 
-def _read_trace(reader: Reader) -> Step[dict[str, Any]]:
-    if not (yield from reader.flag()):
-        return {"trace": b"", "trace_state": "", "trace_flags": 0}
-    trace = yield from reader.take(24)
-    state = yield from reader.string()
-    return {"trace": trace, "trace_state": state, "trace_flags": (yield from reader.byte())}
-
-
-def _encode_trace(info: ClientInfo) -> bytes:
-    if not info.trace:
-        return b"\0"
-    return b"\x01" + info.trace + wire.string(info.trace_state) + bytes([info.trace_flags])
-
-
-def _read_info(reader: Reader, revision: int) -> Step[ClientInfo]:
-    got: dict[str, Any] = {"query_kind": (yield from reader.byte())}
-    if got["query_kind"] == _NO_QUERY:
-        return ClientInfo(query_kind=_NO_QUERY)
-    for key in ("initial_user", "initial_query_id", "address"):
-        got[key] = yield from reader.string()
-    if revision >= revisions.INITIAL_START_TIME:
-        got["start_time"] = yield from reader.integer(8, signed=True)
-    interface = yield from reader.byte()
-    if interface != _TCP:
-        raise UnsupportedError(f"a query that came over interface {interface} is not read here")
-    for key in ("os_user", "hostname", "client_name"):
-        got[key] = yield from reader.string()
-    for key in ("major", "minor", "revision"):
-        got[key] = yield from reader.varuint()
-    for gate, key, read in _INFO_FIELDS:
-        if revision >= gate:
-            got[key] = yield from read(reader)
-    if revision >= revisions.OPEN_TELEMETRY:
-        got |= yield from _read_trace(reader)
-    yield from _skip_info_rest(reader, revision)
-    if revision >= revisions.CLIENT_AGENT:
-        got["agent"] = yield from reader.string()
-    return ClientInfo(**got)
-
-
-def _skip_info_rest(reader: Reader, revision: int) -> Step[None]:
-    for _ in range(_rest_numbers(revision)):
-        yield from reader.varuint()
-    if revision >= revisions.JWT and (yield from reader.flag()):
-        yield from reader.string()
-
-
-def _rest_numbers(revision: int) -> int:
-    return 3 * (revision >= revisions.PARALLEL_REPLICAS) + 2 * (revision >= revisions.SCRIPT_POSITION)
-
-
-def _encode_info(info: ClientInfo, revision: int) -> bytes:
-    out = bytes([info.query_kind])
-    if info.query_kind == _NO_QUERY:
-        return out
-    out += wire.strings(info.initial_user, info.initial_query_id, info.address)
-    if revision >= revisions.INITIAL_START_TIME:
-        out += wire.integer(info.start_time, 8, signed=True)
-    out += bytes([_TCP]) + wire.strings(info.os_user, info.hostname, info.client_name)
-    out += wire.varuint(info.major) + wire.varuint(info.minor) + wire.varuint(info.revision)
-    if revision >= revisions.QUOTA_KEY_IN_CLIENT_INFO:
-        out += wire.string(info.quota_key)
-    if revision >= revisions.DISTRIBUTED_DEPTH:
-        out += wire.varuint(info.distributed_depth)
-    if revision >= revisions.VERSION_PATCH:
-        out += wire.varuint(info.patch)
-    if revision >= revisions.OPEN_TELEMETRY:
-        out += _encode_trace(info)
-    out += bytes(_rest_numbers(revision))
-    if revision >= revisions.JWT:
-        out += b"\0"
-    if revision >= revisions.CLIENT_AGENT:
-        out += wire.string(info.agent)
-    return out
-
-
-# In wire order.
-_INFO_FIELDS: tuple[tuple[int, str, Callable[[Reader], Step[Any]]], ...] = (
-    (revisions.QUOTA_KEY_IN_CLIENT_INFO, "quota_key", Reader.string),
-    (revisions.DISTRIBUTED_DEPTH, "distributed_depth", Reader.varuint),
-    (revisions.VERSION_PATCH, "patch", Reader.varuint),
-)
-
-
 def _read_old_settings(reader: Reader) -> Step[tuple[Setting, ...]]:
     """Read settings of a peer before 54429: their values have the setting's own type, and nothing says which."""
     out: list[Setting] = []
@@ -313,7 +203,7 @@ def _encode_old_settings(settings: tuple[Setting, ...]) -> bytes:
 def _read_query(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[Query]:
     revision = dialect.revision
     query_id = yield from reader.string()
-    info = yield from _read_info(reader, revision)
+    info = yield from read_info(reader, revision)
     as_text = revision >= revisions.SETTINGS_AS_STRINGS
     settings = yield from (read_settings(reader) if as_text else _read_old_settings(reader))
     roles = (yield from reader.string()) if revision >= revisions.EXTERNAL_ROLES else ""
@@ -337,7 +227,7 @@ def _read_query(reader: Reader, kind: ClientPacket, dialect: Dialect) -> Step[Qu
 
 def _encode_query(message: Query, dialect: Dialect) -> bytes:
     revision = dialect.revision
-    out = wire.string(message.query_id) + _encode_info(message.info, revision)
+    out = wire.string(message.query_id) + encode_info(message.info, revision)
     as_text = revision >= revisions.SETTINGS_AS_STRINGS
     out += encode_settings(message.settings) if as_text else _encode_old_settings(message.settings)
     if revision >= revisions.EXTERNAL_ROLES:

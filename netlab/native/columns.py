@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from ipaddress import IPv4Address, IPv6Address
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -210,6 +210,40 @@ class Strings(_Plain):
         return b"".join(wire.string(value) for value in values)
 
 
+class OffsetStrings(_Plain):
+    """String from 54492 on: where each value ends, as UInt64, then the bytes of all values."""
+
+    default = ""
+
+    def skip(self, reader: Reader, rows: int) -> Step[None]:
+        if rows:
+            yield from reader.skip(8 * (rows - 1))
+            yield from reader.skip(bounded((yield from reader.integer(8)), "a column's size", MAX_ROWS))
+
+    def read(self, reader: Reader, rows: int) -> Step[list[Any]]:
+        ends = yield from _read_ends(reader, rows)
+        data = yield from reader.take(bounded(ends[-1] if ends else 0, "a column's size", MAX_STRING))
+        starts = (0, *ends)
+        return [data[start:end].decode("utf-8", "surrogateescape") for start, end in zip(starts, ends, strict=False)]
+
+    def write(self, values: Sequence[Any]) -> bytes:
+        bodies = [_encoded(value) for value in values]
+        return struct.pack(f"<{len(bodies)}Q", *accumulate(map(len, bodies))) + b"".join(bodies)
+
+
+def _encoded(value: str | bytes) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+
+
+def _read_ends(reader: Reader, rows: int) -> Step[tuple[int, ...]]:
+    """Read where each row's part ends."""
+    size = bounded(8 * rows, "a column's size", MAX_STRING)
+    ends = struct.unpack(f"<{rows}Q", (yield from reader.take(size)))
+    if any(left > right for left, right in pairwise(ends)):
+        raise RemoteProtocolError("a column's offsets run backwards")
+    return ends
+
+
 class Nothing(_Plain):
     """Nothing, and an empty Tuple: a byte a row."""
 
@@ -272,10 +306,7 @@ class Arrays:
             yield from self.inner.skip(reader, total)
 
     def read(self, reader: Reader, rows: int) -> Step[list[Any]]:
-        size = bounded(8 * rows, "a column's size", MAX_STRING)
-        ends = struct.unpack(f"<{rows}Q", (yield from reader.take(size)))
-        if any(left > right for left, right in pairwise(ends)):
-            raise RemoteProtocolError("an Array's offsets run backwards")
+        ends = yield from _read_ends(reader, rows)
         total = bounded(ends[-1] if ends else 0, "an Array's size", MAX_ROWS)
         values = yield from self.inner.read(reader, total)
         return [values[start:end] for start, end in zip((0, *ends), ends, strict=False)]

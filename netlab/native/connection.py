@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from netlab.errors import UsageError
 from netlab.native import client, revisions
 from netlab.native.blocks import Dialect, Values
-from netlab.native.client import Addendum, ClientBlock, ClientHello, ClientInfo, ClientSignal, Query
+from netlab.native.client import Addendum, ClientBlock, ClientHello, ClientSignal, Query
+from netlab.native.client_info import ClientInfo
 from netlab.native.compression import Method
 from netlab.native.messages import CHUNKED, NOT_CHUNKED, Setting
 from netlab.native.stream import Event, Link, ServerDecoder

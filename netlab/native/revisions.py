@@ -4,7 +4,7 @@ Numbers: ClickHouse src/Core/ProtocolDefines.h, and what servers of revisions 54
 """
 
 OLDEST = 54032  # before it there is no ClientInfo; such peers are long gone
-NEWEST = 54485  # from 54486 on ClientInfo grows again, and 54492 changes how Strings lie in columns
+NEWEST = 54492
 # Yields Log, ProfileEvents, TimezoneUpdate and every Progress field in the simplest layout: no sparse columns (54465),
 # no chunks (54470), no compressed logs (54481).
 PROBE = 54464
@@ -40,6 +40,9 @@ CLUSTER_FUNCTION = 54479
 OUT_OF_ORDER_BUCKETS = 54480
 COMPRESSED_LOGS = 54481
 CLIENT_AGENT = 54485
+INTERNAL_QUERY = 54486
+CURRENT_ROLES = 54488
+STRING_OFFSETS = 54492
 
 # One revision of each span between two gates that change a packet after the handshake: what a stream whose handshake
 # was not seen is tried with.
@@ -66,4 +69,7 @@ PLAUSIBLE = (
     54480,
     54481,
     54485,
+    54486,
+    54488,
+    54492,
 )

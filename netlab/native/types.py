@@ -6,6 +6,7 @@ A type whose layout is not known here raises UnsupportedError, which says which:
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from netlab.errors import ProbeError, RemoteProtocolError
 from netlab.native import columns
@@ -24,33 +25,45 @@ class UnsupportedError(ProbeError):
     """The peer uses a part of the protocol that is not read here (a data type, a packet)."""
 
 
+class _Level(NamedTuple):
+    """How deep a type may still nest, and which layout its Strings have."""
+
+    left: int
+    offsets: bool
+
+    def deeper(self) -> "_Level":
+        return self._replace(left=self.left - 1)
+
+
 @lru_cache(maxsize=1024)
-def codec(name: str) -> Codec:
-    """Return the codec of the data type `name`.
+def codec(name: str, *, offsets: bool = False) -> Codec:
+    """Return the codec of the data type `name`; `offsets`: Strings lie as offsets and bytes (54492).
 
     Raises UnsupportedError for a type that is not known here, RemoteProtocolError for a name that is none.
     """
-    return _parse(name, _MAX_DEPTH)
+    return _parse(name, _Level(_MAX_DEPTH, offsets))
 
 
-def _parse(name: str, depth: int) -> Codec:
-    if depth == 0:
+def _parse(name: str, level: _Level) -> Codec:
+    if level.left == 0:
         raise RemoteProtocolError(f"a data type is nested deeper than {_MAX_DEPTH} levels")
     found = _HEAD.fullmatch(name)
     if found is None:
         raise RemoteProtocolError(f'not a data type: "{name[:80]}"')
     head, inside = found[1], found[2]
+    if head == "String" and level.offsets:
+        return columns.OffsetStrings()
     if head in _SIMPLE:
         return _SIMPLE[head]()
     if head in _ALIASES and inside is None:
-        return _parse(_ALIASES[head], depth - 1)
+        return _parse(_ALIASES[head], level.deeper())
     if head not in _NESTING and head not in _PARAMETRIC:
         raise UnsupportedError(f'data type "{name[:80]}" is not read here', hint="select columns of plainer types")
     arguments = split(inside) if inside is not None else []
     try:
         if head in _PARAMETRIC:
             return _PARAMETRIC[head](arguments)
-        return _NESTING[head](arguments, depth - 1)
+        return _NESTING[head](arguments, level.deeper())
     except (ValueError, IndexError) as error:
         raise RemoteProtocolError(f'not a data type: "{name[:80]}"') from error
 
@@ -117,39 +130,40 @@ def _fixed_string(arguments: list[str]) -> Codec:
     return columns.items(width)
 
 
-def _nullable(arguments: list[str], depth: int) -> Codec:
+def _nullable(arguments: list[str], level: _Level) -> Codec:
     (inner,) = arguments
-    return columns.Nullable(_parse(inner, depth))
+    return columns.Nullable(_parse(inner, level))
 
 
-def _array(arguments: list[str], depth: int) -> Codec:
+def _array(arguments: list[str], level: _Level) -> Codec:
     (inner,) = arguments
-    return columns.Arrays(_parse(inner, depth))
+    return columns.Arrays(_parse(inner, level))
 
 
-def _tuple(arguments: list[str], depth: int) -> Codec:
+def _tuple(arguments: list[str], level: _Level) -> Codec:
     if not arguments:
         return columns.Nothing(())
-    return columns.Tuples([_parse(_unnamed(argument), depth) for argument in arguments])
+    return columns.Tuples([_parse(_unnamed(argument), level) for argument in arguments])
 
 
-def _nested(arguments: list[str], depth: int) -> Codec:
-    return columns.Arrays(_tuple(arguments, depth))
+def _nested(arguments: list[str], level: _Level) -> Codec:
+    return columns.Arrays(_tuple(arguments, level))
 
 
-def _map(arguments: list[str], depth: int) -> Codec:
+def _map(arguments: list[str], level: _Level) -> Codec:
     key, value = arguments
-    return columns.Maps(_parse(key, depth), _parse(value, depth))
+    return columns.Maps(_parse(key, level), _parse(value, level))
 
 
-def _low_cardinality(arguments: list[str], depth: int) -> Codec:
+def _low_cardinality(arguments: list[str], level: _Level) -> Codec:
     (inner,) = arguments
-    return LowCardinality(_parse(inner, depth))
+    # A dictionary's Strings keep their lengths before each, at any revision (seen of a server of 54492).
+    return LowCardinality(_parse(inner, level._replace(offsets=False)))
 
 
-def _simple_aggregate(arguments: list[str], depth: int) -> Codec:
+def _simple_aggregate(arguments: list[str], level: _Level) -> Codec:
     _, inner = arguments
-    return _parse(inner, depth)
+    return _parse(inner, level)
 
 
 def _unnamed(element: str) -> str:
@@ -198,7 +212,7 @@ _PARAMETRIC: dict[str, Callable[[list[str]], Codec]] = {
     "Enum16": _enum(2),
     "FixedString": _fixed_string,
 }
-_NESTING: dict[str, Callable[[list[str], int], Codec]] = {
+_NESTING: dict[str, Callable[[list[str], _Level], Codec]] = {
     "Nullable": _nullable,
     "Array": _array,
     "Tuple": _tuple,

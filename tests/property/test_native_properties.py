@@ -14,7 +14,6 @@ from netlab.native.client import (
     Addendum,
     ClientBlock,
     ClientHello,
-    ClientInfo,
     ClientSignal,
     ClientText,
     Query,

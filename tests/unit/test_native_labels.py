@@ -4,7 +4,8 @@ import pytest
 
 from netlab.native import client, server
 from netlab.native.blocks import Block, Column, Dialect
-from netlab.native.client import Addendum, ClientBlock, ClientHello, ClientInfo, ClientSignal, Query
+from netlab.native.client import Addendum, ClientBlock, ClientHello, ClientSignal, Query
+from netlab.native.client_info import ClientInfo
 from netlab.native.compression import Method
 from netlab.native.connection import chunk
 from netlab.native.labels import Conversation, Mark
@@ -34,7 +35,7 @@ ANSWER = [
     ServerSignal(kind=ServerPacket.END_OF_STREAM),
 ]
 ANSWER_KINDS = [message.kind for message in ANSWER]
-REVISIONS = [54058, 54401, 54412, 54428, 54441, 54453, 54455, 54460, 54464, 54468, 54470, 54476, 54482, 54485]
+REVISIONS = [54058, 54401, 54412, 54428, 54441, 54453, 54455, 54460, 54464, 54468, 54470, 54476, 54482, 54488, 54492]
 
 
 class Talk:

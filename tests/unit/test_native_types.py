@@ -79,6 +79,37 @@ def test_skipping_passes_over_the_same_bytes(name, values, raw):
     assert reader.unread == 4
 
 
+OFFSETS = [
+    ("String", ["ab", "c", ""], "02" + "00" * 7 + ("03" + "00" * 7) * 2 + "616263"),
+    ("Nullable(String)", ["x", None], "0001" + ("01" + "00" * 7) * 2 + "78"),
+    ("Array(String)", [["x", "y"]], "02" + "00" * 7 + "01" + "00" * 7 + "02" + "00" * 7 + "7879"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "raw"), OFFSETS)
+def test_strings_as_offsets_and_bytes(name, values, raw):
+    layout = codec(name, offsets=True)
+    assert layout.write(values).hex() == raw
+    reader = Reader()
+    reader.feed(bytes.fromhex(raw) * 2 + b"rest")
+    assert finish(layout.read(reader, len(values))) == values
+    finish(layout.skip(reader, len(values)))
+    assert reader.unread == 4
+
+
+def test_a_dictionarys_strings_have_no_offsets():
+    name = "LowCardinality(String)"
+    assert codec(name, offsets=True).write(["x"]) == codec(name).write(["x"])
+
+
+@pytest.mark.parametrize("ends", ["02" + "00" * 7 + "01" + "00" * 7, "00" * 8 + "ff" * 8])
+def test_string_offsets_that_cannot_be(ends):
+    reader = Reader()
+    reader.feed(bytes.fromhex(ends))
+    with pytest.raises(RemoteProtocolError):
+        finish(codec("String", offsets=True).read(reader, 2))
+
+
 def test_low_cardinality_of_nullable_keeps_null_apart_from_empty():
     values = [None, "", "z", None]
     reader = Reader()
