@@ -19,6 +19,7 @@ from netlab.native.client import (
     Query,
     TablesStatusRequest,
 )
+from netlab.native.client_info import ClientInfo
 from netlab.native.compression import Method, compress, decompress, read_frame, unlz4
 from netlab.native.connection import chunk
 from netlab.native.labels import Conversation
