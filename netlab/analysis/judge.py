@@ -3,7 +3,7 @@
 from bisect import bisect_right
 
 from netlab.analysis import baselines
-from netlab.analysis.causes import CAUSES
+from netlab.analysis.causes import CAUSES, SMOOTH
 from netlab.analysis.causes.gaps import shown
 from netlab.analysis.causes.loss import episodes
 from netlab.analysis.flow import PSH, REORDERING_WINDOW, direction
@@ -40,7 +40,8 @@ _SURE_ENOUGH = 0.5
 
 def judge(view: View, connection: int, index: int | None, *, keep: bool) -> Exchange:
     """Return the exchange that `view` shows. `keep`: with its labelled segments."""
-    found = [finding for cause in CAUSES.values() if (finding := cause(view)) is not None]
+    causes = SMOOTH if _smooth(view) else CAUSES
+    found = [finding for cause in causes if (finding := CAUSES[cause](view)) is not None]
     found.sort(key=lambda finding: finding.cost, reverse=True)
     open_gaps = _unexplained(view, found)
     primary, settle = _primary(view, found, open_gaps)
@@ -75,6 +76,13 @@ def judge(view: View, connection: int, index: int | None, *, keep: bool) -> Exch
         baselines=baselines.verdicts(view),
         settle=settle,
     )
+
+
+def _smooth(view: View) -> bool:
+    response, request = view.response, view.request
+    if response.gaps or request.gaps or response.losses or request.losses:
+        return False
+    return view.wait is None or view.wait < view.think_floor
 
 
 def _primary(view: View, found: list[Finding], open_gaps: list[Gap]) -> tuple[Finding, str | None]:

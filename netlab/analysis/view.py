@@ -29,9 +29,12 @@ class Past:
     small: int = 0  # most segments below the MSS in flight at once: two or more, and Nagle's rule is off
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class View:
-    """One exchange with all that is known of its connection. Times ns."""
+    """One exchange with all that is known of its connection. Times ns.
+
+    Compared by identity, so that what several causes ask of one view is computed once (functools.lru_cache).
+    """
 
     raw: Raw
     kind: ExchangeKind
@@ -115,6 +118,7 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
     request = TransferBuilder(
         mss=segment_size(conversation, down=False), lag=paths.request_lag, floor=floor, knows_window=known
     ).build(up, down_acks, raw.up_una, raw.up_edge)
+    request = _own_gaps(request, down)
     first = raw.first_down
     idle = first.at - raw.last_down_at if first is not None and raw.last_down_at is not None else None
     return View(
@@ -131,6 +135,14 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
         wait=_wait(request, first, paths),
         idle=idle,
     )
+
+
+def _own_gaps(request: Transfer, answers: list[Placed]) -> Transfer:
+    """Return the request without the gaps in which the server spoke: there the client waited its turn."""
+    if not request.gaps:
+        return request
+    gaps = tuple(gap for gap in request.gaps if not any(gap.before.at < each.at < gap.resume.at for each in answers))
+    return request if len(gaps) == len(request.gaps) else replace(request, gaps=gaps)
 
 
 def segment_size(conversation: Conversation, *, down: bool) -> int:

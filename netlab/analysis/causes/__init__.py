@@ -27,4 +27,7 @@ CAUSES: dict[Cause, Callable[[View], Finding | None]] = {
     Cause.CLIENT_DELAY: peer.client_delay,
 }
 
-__all__ = ["CAUSES"]
+# What can be found in an exchange without a gap, a retransmission or a late first byte.
+SMOOTH = (Cause.BANDWIDTH_SERIALISATION, Cause.PATH_JITTER, Cause.PACING, Cause.CLIENT_DELAY)
+
+__all__ = ["CAUSES", "SMOOTH"]

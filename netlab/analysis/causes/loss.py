@@ -6,6 +6,7 @@ until everything that was in flight when it began has been acknowledged, and its
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from netlab.analysis.causes.gaps import JIFFY, answer_lost_unseen, finding, shown, tail_lost_unseen, timed_out_unseen
 from netlab.analysis.flow import Placed
@@ -36,10 +37,11 @@ class Episode:
     certain: float
 
 
-def episodes(view: View) -> list[Episode]:
+@lru_cache(maxsize=2)
+def episodes(view: View) -> tuple[Episode, ...]:
     """Return the loss episodes of both transfers, and silent ones that only their length betrays."""
     found = _episodes(view, view.request, request=True) + _episodes(view, view.response, request=False)
-    return found + _unseen(view)
+    return (*found, *_unseen(view))
 
 
 def rto_retransmission(view: View) -> Finding | None:
@@ -94,11 +96,14 @@ def fast_retransmit(view: View) -> Finding | None:
 def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]:
     found: list[Episode] = []
     until = -1
+    probes = _probes(view, request)
+    timer = max(ms(150), view.rto * 3 // 4)
     for loss in transfer.losses:
         if found and loss.packet.start < until:
-            found.append(_longer(view, found.pop(), loss))
+            if loss.quiet >= timer:
+                found.append(_longer(found.pop(), loss))
             continue
-        if any(gap.skips and gap.before.end <= loss.packet.start < gap.resume.start for gap in _probes(view, request)):
+        if any(gap.before.end <= loss.packet.start < gap.resume.start for gap in probes):
             continue
         way, certain = _way(view, loss)
         until = max((p.end for p in transfer.data if p.at <= loss.packet.at), default=-1)
@@ -107,10 +112,8 @@ def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]
     return found
 
 
-def _longer(view: View, episode: Episode, loss: Loss) -> Episode:
-    """Return the episode with a further retransmission: only one that a timer had to bring about changes it."""
-    if loss.quiet < max(ms(150), view.rto * 3 // 4):
-        return episode
+def _longer(episode: Episode, loss: Loss) -> Episode:
+    """Return the episode with a further retransmission that a timer had to bring about."""
     frames = (*episode.frames, loss.packet.frame)
     cost = loss.wait if loss.wait > episode.cost else episode.cost + loss.quiet
     return Episode(way=Way.TIMEOUT, loss=loss, frames=frames, cost=cost, request=episode.request, certain=0.95)

@@ -5,6 +5,7 @@ timestamps do (RFC 7323): they are the sender's clock at departure.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from netlab.analysis.causes.gaps import DELAYED_ACK, blocked_by_receiver, finding, shown
@@ -32,6 +33,7 @@ class Spread:
     last: Placed
 
 
+@lru_cache(maxsize=2)
 def bandwidth_serialisation(view: View) -> Finding | None:
     """The link needed the time: segments, or the ACKs of a burst, come spaced by their size at one rate."""
     spread = _arrivals(view)
@@ -110,6 +112,7 @@ def late_on_the_path(view: View) -> dict[int, int]:
     return late
 
 
+@lru_cache(maxsize=2)
 def _arrivals(view: View) -> Spread | None:
     """Return the longest run of response segments with like rate or like spacing, None if there is none."""
     data = view.response.data
@@ -152,6 +155,7 @@ def _departed_together(view: View, spread: Spread) -> bool | None:
     return 2 * left < spread.last.at - spread.first.at
 
 
+@lru_cache(maxsize=2)
 def _drain(view: View) -> tuple[int, float | None, Placed] | None:
     """Return how late the last ACK of a burst was, the rate its ACKs imply (None: none), and the burst's last segment.
 

@@ -5,6 +5,7 @@ tcp_cwnd_restart (net/ipv4/tcp_output.c): after each RTO of silence the window h
 """
 
 from enum import Enum
+from functools import lru_cache
 
 from netlab.analysis.causes.gaps import (
     blocked_by_receiver,
@@ -35,6 +36,7 @@ class Story(Enum):
     UNKNOWN = "unknown"  # too little of the connection was captured
 
 
+@lru_cache(maxsize=2)
 def stops_of(view: View) -> list[Gap]:
     """Return the gaps of the response in which the server stood at a full window.
 
