@@ -128,29 +128,30 @@ class Table:
             raise self.fault(name, str(error)) from error
 
 
-def read_toml(path: Path) -> Table:
-    """Read a TOML file. Raises ScenarioError that says why it cannot be read, with the line."""
+def read_text(path: Path) -> str:
+    """Return the text of a file that a person wrote. Raises ScenarioError that says why it cannot be read."""
     try:
         with path.open("rb") as file:
             raw = file.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ScenarioError(f"{path}: {reason}", hint="name a TOML file that can be read") from error
-    return parse_toml(raw, str(path))
-
-
-def parse_toml(raw: bytes, file: str) -> Table:
-    """Return the table that the bytes of `file` hold. Raises ScenarioError."""
     if len(raw) > _LARGEST_FILE:
-        raise ScenarioError(f"{file}: larger than {_LARGEST_FILE} bytes", hint="is it a TOML file?")
+        raise ScenarioError(f"{path}: larger than {_LARGEST_FILE} bytes", hint="is it a TOML file?")
     try:
-        return Table(tomllib.loads(raw.decode("utf-8")), file)
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ScenarioError(f"{file}: not text in UTF-8 (byte {error.start})", hint="is it a TOML file?") from error
+        raise ScenarioError(f"{path}: not text in UTF-8 (byte {error.start})", hint="is it a TOML file?") from error
+
+
+def parse_toml(text: str, file: str) -> Table:
+    """Return the table that the text of `file` holds. Raises ScenarioError with the line."""
+    try:
+        return Table(tomllib.loads(text), file)
     except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{file}: not TOML: {error}", hint="see the files in scenarios/") from error
+        raise ScenarioError(f"{file}: not TOML: {error}", hint="scenarios/ holds examples") from error
     except RecursionError as error:
-        raise ScenarioError(f"{file}: nested too deeply", hint="see the files in scenarios/") from error
+        raise ScenarioError(f"{file}: nested too deeply", hint="scenarios/ holds examples") from error
 
 
 def unknown(name: str, known: Iterable[str]) -> str:

@@ -1,206 +1,150 @@
-"""The scripted server's process: logs clients in, and answers each query with the train.
+"""The scripted server's process. Configuration: JSON in the environment, as `Config` spells it.
 
-Descriptor 3 takes "ready\\n" once it listens; descriptor 4 is the owner's lifeline. Each answer's writes are logged on
-stderr as one JSON line. A client that sends nonsense loses its own connection and nothing else.
+Descriptor 3 takes "ready\\n" once the listening socket stands; descriptor 4 is the owner's lifeline. The log, one JSON
+object a line, goes to standard output.
 """
 
 import contextlib
+import gc
 import json
 import os
-import select
-import socket
+import resource
+import socket as sockets
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypedDict
 
 from netlab.errors import NetlabError
-from netlab.native import server
-from netlab.native.blocks import Dialect
-from netlab.native.client import ClientBlock, ClientHello, Query
-from netlab.native.compression import Method
-from netlab.native.messages import ServerException, ServerHello, ServerMessage, ServerSignal
-from netlab.native.stream import ClientDecoder, Link
 from netlab.scenario import Delivery
-from netlab.servers.packets import Answer
-from netlab.servers.train import Protocol, Train, Write, parse_train, writes
-from netlab.units import NS_PER_S
-from netlab.wire import ClientPacket, ServerPacket
+from netlab.servers.scripted_native import NativeSession, Play
+from netlab.servers.scripted_player import Player, ServerEndError, StoppedError, prepare
+from netlab.servers.scripted_raw import RawSession
+from netlab.servers.scripted_train import Protocol, parse_train
 
-_REVISION = 54464
-_MOST_CLIENTS = 128
-_PATIENCE_S = 3600.0
-_SEND_PATIENCE_S = 60.0
-_HELD_BACK = 1 << 20  # bytes of a client's stream that may be undecoded at once
-_DATABASES = ("", "default", "system")
-
-
-class _Leave(Exception):
-    """The client is done with, or not worth more."""
+VARIABLE = "NETLAB_SCRIPTED"
+_READY = 3
+_LIFELINE = 4
+_MOST_CLIENTS = 200
+_STACK = 256 << 10
+# A backstop behind the sessions' own limits: what a hostile compressed block could ask for at once.
+_MEMORY = 192 << 20
+_EXIT = 3
 
 
-class Playing:
-    """What all connections share: the train, how it is delivered, the password."""
+class Config(TypedDict):
+    """What the owner says."""
 
-    def __init__(self, train: Train, delivery: Delivery, password: str) -> None:
-        self.train = train
-        self.writes = writes(train, delivery)
-        self.delivery = delivery
-        self.password = password
-
-
-def play(connection: socket.socket, plan: list[tuple[Write, bytes]], delivery: Delivery) -> list[int]:
-    """Send a response; return the size of each write."""
-    if delivery is Delivery.CORK:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-    due = time.monotonic_ns()
-    for write, data in plan:
-        if write.pause:
-            due = max(due, time.monotonic_ns()) + write.pause
-            while (left := due - time.monotonic_ns()) > 0:
-                time.sleep(left / NS_PER_S)
-        connection.sendall(data)
-    if delivery is Delivery.CORK:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-    return [len(data) for _, data in plan]
+    address: str
+    port: int
+    delivery: str
+    train: str  # TOML
+    file: str
+    password: str | None  # replaces the train's
 
 
-class Client:
-    """One connection of a Native client."""
+class ConnectionLog:
+    """One connection's lines; they are written between queries, never inside a train."""
 
-    def __init__(self, connection: socket.socket, playing: Playing) -> None:
-        self._connection = connection
-        self._playing = playing
-        self._link = Link()
-        self._decoder = ClientDecoder(self._link)
-        self._query: Query | None = None
+    def __init__(self, number: int) -> None:
+        self._number = number
 
-    def serve(self) -> None:
-        """Answer until the client leaves. Raises OSError, NetlabError, _Leave."""
-        while data := self._connection.recv(65536):
-            self._decoder.feed(data)
-            for event in self._decoder.packets():
-                self._take(event.packet)
-            if self._decoder.pending is not None and self._decoder.waiting > _HELD_BACK:
-                raise _Leave
+    def note(self, what: str, **fields: object) -> None:
+        """Write an event's line."""
+        _say({"event": what, "at": time.time_ns(), "connection": self._number, **fields})
 
-    def _take(self, packet: object) -> None:
-        if isinstance(packet, ClientHello):
-            self._greet(packet)
-        elif isinstance(packet, Query):
-            self._query = packet
-        elif isinstance(packet, ClientBlock):
-            # The empty block ends the external tables, and only then a server starts.
-            if self._query is not None and not packet.rows and not packet.block.columns:
-                query, self._query = self._query, None
-                self._answer(query)
-        elif getattr(packet, "kind", None) is ClientPacket.PING:
-            self._send(ServerSignal(kind=ServerPacket.PONG))
-        elif getattr(packet, "kind", None) is ClientPacket.CANCEL:
-            return  # answers are played whole before the next packet is read
-        elif getattr(packet, "kind", None) is not None:
-            self._refuse(48, "NOT_IMPLEMENTED", "the scripted server does not play that packet")
-            raise _Leave
-
-    def _greet(self, hello: ClientHello) -> None:
-        if self._playing.password and hello.password != self._playing.password:
-            self._refuse(516, "AUTHENTICATION_FAILED", f"{hello.user}: Authentication failed: password is incorrect")
-            raise _Leave
-        if hello.database not in _DATABASES:
-            self._refuse(81, "UNKNOWN_DATABASE", f"Database {hello.database} does not exist")
-            raise _Leave
-        answer = ServerHello(
-            name="ClickHouse",
-            major=26,
-            minor=7,
-            patch=2,
-            revision=_REVISION,
-            timezone="UTC",
-            display_name="netlab scripted server",
-        )
-        self._connection.sendall(server.encode(answer, Dialect(revision=hello.revision)))
-        self._link.server_sent(answer)
-
-    def _answer(self, query: Query) -> None:
-        dialect = Dialect(revision=self._link.revision, compression=Method.NONE if query.compression else None)
-        if query.sql.lstrip().upper().startswith("INSERT"):
-            self._refuse(48, "NOT_IMPLEMENTED", "the scripted server plays answers; it stores nothing")
-            return
-        answer = Answer(self._playing.train, query, dialect)
-        plan = [(write, data) for write in self._playing.writes if (data := answer.encode(write))]
-        sizes = play(self._connection, plan, self._playing.delivery)
-        self._link.server_sent(ServerSignal(kind=ServerPacket.END_OF_STREAM))
-        log({"query": query.sql[:200], "writes": sizes})
-
-    def _send(self, message: ServerMessage) -> None:
-        self._connection.sendall(server.encode(message, Dialect(revision=self._link.revision)))
-
-    def _refuse(self, code: int, name: str, text: str) -> None:
-        refusal = ServerException(code=code, name=f"DB::Exception ({name})", message=f"{text}. ({name})")
-        revision = self._link.client_revision or _REVISION
-        self._connection.sendall(server.encode(refusal, Dialect(revision=revision)))
-        self._link.server_sent(refusal)
-
-
-def serve_raw(connection: socket.socket, playing: Playing) -> None:
-    """Answer each line with the train's bytes."""
-    held = b""
-    plan = [(write, b"".join(b"x" * packet.size for packet in write.packets)) for write in playing.writes]
-    while data := connection.recv(65536):
-        held += data
-        while b"\n" in held:
-            _line, _, held = held.partition(b"\n")
-            log({"writes": play(connection, [(w, d) for w, d in plan if d], playing.delivery)})
-        if len(held) > _HELD_BACK:
-            raise _Leave
-
-
-def serve(connection: socket.socket, playing: Playing, places: threading.Semaphore) -> None:
-    """Serve one connection to its end."""
-    with places, connection, contextlib.suppress(OSError, _Leave):
-        connection.settimeout(_PATIENCE_S)
-        if playing.delivery in (Delivery.NODELAY, Delivery.BATCHED):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            if playing.train.protocol is Protocol.RAW:
-                serve_raw(connection, playing)
-            else:
-                Client(connection, playing).serve()
-        except NetlabError as error:
-            log({"refused": error.what[:300]})
-
-
-def log(fields: dict[str, object]) -> None:
-    """Write one JSON line on stderr."""
-    sys.stderr.write(json.dumps(fields) + "\n")
-    sys.stderr.flush()
-
-
-def accept(listening: socket.socket, lifeline: int) -> Iterator[socket.socket]:
-    """Yield connections until the owner is gone."""
-    while True:
-        ready = select.select([listening, lifeline], (), ())[0]
-        if lifeline in ready:
-            return
-        try:
-            connection, _peer = listening.accept()
-        except OSError:
-            continue  # the client gave up before it was accepted
-        yield connection
+    def wrote(self, query: int, player: Player) -> None:
+        """Write a line for each send, and let the player forget them."""
+        lines = [
+            {
+                "event": "send",
+                "at": sent.at,
+                "connection": self._number,
+                "query": query,
+                "bytes": sent.size,
+                "parts": sent.parts,
+            }
+            for sent in player.sent
+        ]
+        player.sent.clear()
+        _say(*lines)
 
 
 def main() -> None:
-    """Listen and serve."""
-    config = json.loads(os.environ.pop("NETLAB_SCRIPT"))
-    train = parse_train(config["train"], "train")
-    playing = Playing(train, Delivery(config["delivery"]), config["password"])
-    listening = socket.create_server((config["address"], config["port"]), backlog=128)
-    os.write(3, b"ready\n")
-    os.close(3)
-    places = threading.Semaphore(_MOST_CLIENTS)
-    for connection in accept(listening, 4):
-        threading.Thread(target=serve, args=(connection, playing, places), daemon=True).start()
+    """Serve until SIGTERM or the owner's end."""
+    config: Config = json.loads(os.environ.pop(VARIABLE))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+    threading.stack_size(_STACK)
+    train = parse_train(config["train"], config["file"])
+    if config["password"] is not None:
+        train = replace(train, login=replace(train.login, password=config["password"]))
+    play = Play(train=train, delivery=Delivery(config["delivery"]))
+    with sockets.create_server((config["address"], config["port"]), backlog=128) as listener:
+        threading.Thread(target=_watch_owner, daemon=True).start()
+        gc.collect()
+        gc.freeze()  # a collection in the middle of a train would show as a gap
+        os.write(_READY, b"ready\n")
+        os.close(_READY)
+        _accept(listener, play)
+
+
+def _accept(listener: sockets.socket, play: Play) -> None:
+    slots = threading.BoundedSemaphore(_MOST_CLIENTS)
+    number = 0
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:  # reset before it was accepted, or no descriptors left: the others go on
+            _say({"event": "not accepted", "at": time.time_ns(), "reason": error.strerror})
+            time.sleep(0.01)
+            continue
+        number += 1
+        if not slots.acquire(blocking=False):
+            connection.close()
+            _say({"event": "refused", "at": time.time_ns(), "connection": number, "reason": "too many clients"})
+            continue
+        try:
+            threading.Thread(target=_serve, args=(connection, play, number, slots), daemon=True).start()
+        except RuntimeError as error:  # no memory for its thread
+            connection.close()
+            slots.release()
+            _say({"event": "refused", "at": time.time_ns(), "connection": number, "reason": str(error)})
+
+
+def _serve(connection: sockets.socket, play: Play, number: int, slots: threading.BoundedSemaphore) -> None:
+    log = ConnectionLog(number)
+    reason = "the client left"
+    try:
+        with connection:
+            prepare(connection, play.delivery, play.train.send_buffer)
+            session = RawSession if play.train.protocol is Protocol.RAW else NativeSession
+            session(connection, play, log).run()
+    except ServerEndError:
+        os._exit(_EXIT)
+    except StoppedError as stop:
+        reason = stop.what
+    except NetlabError as error:
+        reason = f"dropped: {error.what}"
+    except OSError as error:
+        reason = f"lost: {error.strerror}"
+    except (MemoryError, RecursionError):
+        reason = "dropped: it would have taken all memory"
+    finally:
+        slots.release()
+        log.note("end", reason=reason[:500])
+
+
+def _watch_owner() -> None:
+    with contextlib.suppress(OSError):
+        os.read(_LIFELINE, 1)
     os._exit(0)
+
+
+def _say(*lines: object) -> None:
+    if lines:
+        sys.stdout.write("".join(json.dumps(line) + "\n" for line in lines))
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

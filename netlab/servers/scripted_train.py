@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from netlab.native import revisions
-from netlab.tables import Table, parse_toml, read_toml
+from netlab.tables import Table, parse_toml, read_text
 
 _MOST_STEPS = 1_000_000
 _DEEPEST = 4
@@ -185,12 +185,13 @@ def load_train(path: str | None) -> tuple[Train, str]:
     """Return the train in the file `path` (None: the built-in one) and its text. Raises ScenarioError."""
     if path is None:
         return parse_train(BUILT_IN, "built-in train"), BUILT_IN
-    return train_of(read_toml(Path(path))), Path(path).read_text(encoding="utf-8")
+    text = read_text(Path(path))
+    return parse_train(text, path), text
 
 
 def parse_train(text: str, file: str) -> Train:
     """Return the train that `text` spells. Raises ScenarioError."""
-    return train_of(parse_toml(text.encode(), file))
+    return train_of(parse_toml(text, file))
 
 
 def train_of(table: Table) -> Train:
@@ -282,7 +283,9 @@ class _Steps:
         step: Step
         if table.has("repeat"):
             count = _between(table, "repeat", 1, _MOST_STEPS) or 1
-            step = Repeat(times=count, steps=self.read(table.value("train"), f"{place}.train", depth + 1, times * count))
+            step = Repeat(
+                times=count, steps=self.read(table.value("train"), f"{place}.train", depth + 1, times * count)
+            )
         elif table.has("pause"):
             step = Pause(duration=table.duration("pause") or 0)
         elif table.has("cork"):
@@ -376,4 +379,3 @@ def _request(table: Table) -> Request:
     if (size is None) == (not until):
         raise request.fault("", "expected either bytes or until")
     return Request(size=size or 0, until=(until or "").encode())
-
