@@ -232,11 +232,11 @@ def test_it_ends_with_its_caller(host, tmp_path):
             def packet_socket(self, receive_buffer):
                 return socket.socket(fileno=int(sys.argv[1]))
         dumper = Dumper.start(Host(), sys.argv[2])
-        print(dumper.pid, flush=True)
         # A stray copy of the control pipe must not keep the dumper alive.
         if os.fork() == 0:
             os.closerange(0, 3)
             signal.pause()
+        print(dumper.pid, flush=True)
         signal.pause()
         """
     )
