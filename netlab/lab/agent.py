@@ -14,7 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 from netlab.lab import channel, syscalls
-from netlab.lab.syscalls import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER
+from netlab.lab.syscalls import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 
 _FORBIDDEN_HINT = (
     "allow unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
@@ -42,6 +42,8 @@ def main() -> None:
     if init == 0:
         os.close(lifeline_write)
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The machine's name would be in every ProfileEvents packet, in captures that people share, and in their sizes.
+        socket.sethostname("netlab")
         from netlab.lab.service import Service
 
         Service(control, privileges, lifeline_read).run()
@@ -62,7 +64,7 @@ def _watch_parent(parent: int | None) -> int | None:
 
 def _isolate() -> str:
     """Unshare into new mount and PID namespaces (as a plain user: within a new user namespace); say which."""
-    rest = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET
+    rest = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS
     if os.geteuid() == 0:
         try:
             syscalls.unshare(rest)
