@@ -15,7 +15,7 @@ from netlab.analysis.judge import judge
 from netlab.analysis.options import DEFAULT_OPTIONS, Detail, Options
 from netlab.analysis.vantage import Paths
 from netlab.analysis.vantage import judge as judge_paths
-from netlab.analysis.view import Past, View, advance, build_view, segment_size, waited_a_timer
+from netlab.analysis.view import Context, Past, View, advance, build_view, segment_size, waited_a_timer
 from netlab.diagnosis import CaptureDiagnosis, Cause, Connection, Exchange, ExchangeKind, Vantage
 from netlab.segments import CaptureSummary, Endpoint, Segment
 from netlab.units import NS_PER_S
@@ -144,26 +144,27 @@ class Diagnoser:
         """Judge the finished exchanges of a connection."""
         conversation = followed.conversation
         paths = judge_paths(conversation.timing())
-        views = [build_view(conversation, raw, paths, self.options.shortest_pause) for raw in conversation.finished]
-        timers = sum(waited_a_timer(view) for view in views)
-        for view in views:
-            self._judge(followed, view, timers)
+        timers = sum(waited_a_timer(raw, paths) for raw in conversation.finished)
+        for raw in conversation.finished:
+            self._judge(followed, raw, paths, timers)
         conversation.finished.clear()
         self._waiting -= conversation.waiting
         conversation.waiting = 0
         return paths
 
-    def _judge(self, followed: Followed, view: View, timers: int) -> None:
-        conversation, raw = followed.conversation, view.raw
-        ping, cost = _waited_pong(followed, raw)
-        view = replace(
-            view,
+    def _judge(self, followed: Followed, raw: Raw, paths: Paths, timers: int) -> None:
+        conversation = followed.conversation
+        pong, cost = _waited_pong(followed, raw)
+        context = Context(
+            paths=paths,
             past=followed.down_past,
             request_past=followed.up_past,
             timer_waits=timers,
-            ping=ping,
+            pong=pong,
             ping_cost=cost,
+            shortest=self.options.shortest_pause,
         )
+        view = build_view(conversation, raw, context)
         index = None
         if raw.kind is ExchangeKind.QUERY:
             index = conversation.queries

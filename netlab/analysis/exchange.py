@@ -46,6 +46,7 @@ class Raw:
         "placed",
         "query",
         "request_bytes",
+        "request_end_at",
         "response_bytes",
         "response_end_at",
         "up_edge",
@@ -68,6 +69,7 @@ class Raw:
         self.first_row_at: int | None = None
         self.response_end_at: int | None = None
         self.request_bytes = self.response_bytes = 0
+        self.request_end_at: int | None = None  # last new byte of the request
         self.clock: SenderClock | None = None
         self.cut = 0  # segments left out of the middle
         self.head = b""
@@ -229,6 +231,8 @@ class Conversation:
         if current.first_up is None:
             current.first_up = placed
         current.request_bytes += placed.length
+        if current.first_down is None:
+            current.request_end_at = placed.at
 
     def _answered(self, current: Raw, marks: list[Mark]) -> bool:
         """Whether the client's new data begin the next exchange."""

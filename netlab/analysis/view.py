@@ -48,9 +48,9 @@ class View:
     clock: SenderClock | None  # of the server, where the tap is not at it
     wait: int | None  # from the request's last byte to the response's first, less the way to the server and back
     idle: int | None  # silence of the server as a sender before its first byte
-    timer_waits: int = 0  # exchanges of this connection, judged together, that waited about one RTO for a small answer
-    ping: Placed | None = None  # the Pong that the client waited for just before this request
-    ping_cost: int = 0
+    timer_waits: int  # exchanges of this connection, judged together, that waited about one RTO for a small answer
+    ping: Placed | None  # the Pong that the client waited for just before this request
+    ping_cost: int
 
     @property
     def round_trip(self) -> int:
@@ -77,10 +77,13 @@ class View:
         return round(cost / self.round_trip, 2) if self.rtt else 0.0
 
 
-def waited_a_timer(view: View) -> bool:
+def waited_a_timer(raw: Raw, paths: Paths) -> bool:
     """Whether the response's first byte came about one RTO late: a cork's timer, or a retransmission."""
-    slack = ms(10) + (view.rtt or 0) // 20
-    return view.wait is not None and (abs(view.wait - view.rto) <= slack or abs(view.wait - RTO_MIN) <= ms(10))
+    if raw.first_down is None or raw.request_end_at is None:
+        return False
+    rtt = paths.rtt or 0
+    wait = raw.first_down.at - raw.request_end_at - (paths.upstream or 0)
+    return abs(wait - RTO_MIN - rtt) <= ms(10) + rtt // 20 or abs(wait - RTO_MIN) <= ms(10)
 
 
 def floor_for(rtt: int | None, shortest: int) -> int:
@@ -88,8 +91,22 @@ def floor_for(rtt: int | None, shortest: int) -> int:
     return max(shortest, min((rtt or 0) * 15 // 100, ms(10)))
 
 
-def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int) -> View:
-    """Return the view of `raw`, without its connection's past."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What an exchange's connection was before it. `shortest`: the shortest gap to look at (ns)."""
+
+    paths: Paths
+    past: Past = Past()
+    request_past: Past = Past()
+    timer_waits: int = 0
+    pong: Placed | None = None
+    ping_cost: int = 0
+    shortest: int = ms(2)
+
+
+def build_view(conversation: Conversation, raw: Raw, context: Context) -> View:
+    """Return the view of `raw`."""
+    paths = context.paths
     up: list[Placed] = []
     down: list[Placed] = []
     up_acks: list[Placed] = []
@@ -105,7 +122,7 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
                 up.append(placed)
             if placed.ack >= 0:
                 up_acks.append(placed)
-    floor = floor_for(paths.rtt, shortest)
+    floor = floor_for(paths.rtt, context.shortest)
     known = conversation.complete
     clock = None if paths.vantage is Vantage.SERVER else raw.clock
     response = TransferBuilder(
@@ -128,12 +145,15 @@ def build_view(conversation: Conversation, raw: Raw, paths: Paths, shortest: int
         rtt=paths.rtt,
         response=response,
         request=request,
-        past=Past(),
-        request_past=Past(),
+        past=context.past,
+        request_past=context.request_past,
         complete=known,
         clock=clock,
         wait=_wait(request, first, paths),
         idle=idle,
+        timer_waits=context.timer_waits,
+        ping=context.pong,
+        ping_cost=context.ping_cost,
     )
 
 
