@@ -1,13 +1,11 @@
 """Scenario files: TOML that reads as prose, into `Scenario` and back. Every fault names the file, the key, the form."""
 
-import difflib
-import tomllib
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from netlab.errors import ScenarioError, UsageError
+from netlab.diagnosis import Cause
+from netlab.errors import UsageError
 from netlab.scenario import (
     Backend,
     Congestion,
@@ -21,94 +19,222 @@ from netlab.scenario import (
     Tcp,
     Workload,
 )
-from netlab.units import format_duration, format_rate, parse_duration, parse_fraction, parse_rate
-from netlab.validate import check_scenario, parse_server
+from netlab.tables import Table, parse_toml, read_text
+from netlab.units import NS_PER_MS, NS_PER_S, NS_PER_US, parse_fraction
+from netlab.validate import check_scenario, parse_server, scripted_label
 
+_PASSWORD = "a password does not belong in a scenario file"
 _PASSWORD_HINT = "give it in the environment as NETLAB_PASSWORD, or with --password-file"
-_LARGEST = 1 << 20
-
-
-class _Table:
-    """One table of the file: each key is taken once, by its form; `finish` refuses what was not taken."""
-
-    def __init__(self, where: str, path: str, values: Any) -> None:
-        self._where = where
-        self._path = path
-        if not isinstance(values, Mapping):
-            raise self.fault("", "a table", values)
-        self._left = dict(values)
-        self._known: list[str] = []
-
-    def take(self, key: str, form: str, convert: Callable[[Any], Any], default: Any) -> Any:
-        """Return the converted value of `key`, or `default`."""
-        self._known.append(key)
-        if key not in self._left:
-            return default
-        value = self._left.pop(key)
-        try:
-            return convert(value)
-        except (TypeError, ValueError, UsageError) as error:
-            raise self.fault(key, form, value) from error
-
-    def table(self, key: str) -> "_Table":
-        """Return the table `key`, empty where it is absent."""
-        self._known.append(key)
-        return _Table(self._where, self._key(key), self._left.pop(key, {}))
-
-    def tables(self, key: str) -> "list[_Table]":
-        """Return the array of tables `key`."""
-        self._known.append(key)
-        found = self._left.pop(key, [])
-        if not isinstance(found, list):
-            raise self.fault(key, "an array of tables, [[server]]", found)
-        return [_Table(self._where, f"{self._key(key)}[{n}]", item) for n, item in enumerate(found)]
-
-    def names(self) -> list[str]:
-        """Return the keys that are left."""
-        return list(self._left)
-
-    def finish(self) -> None:
-        """Raise for a key that no one took."""
-        for key in self._left:
-            near = difflib.get_close_matches(key, self._known, 1)
-            hint = f'did you mean "{near[0]}"?' if near else f"known keys: {', '.join(self._known)}"
-            if key == "password":
-                hint = _PASSWORD_HINT
-            raise ScenarioError(f"{self._where}: {self._key(key)}: unknown key", hint=hint)
-
-    def fault(self, key: str, form: str, value: Any) -> ScenarioError:
-        """Return the error that says where, and what was expected."""
-        shown = f'"{value}"' if isinstance(value, str) else str(value)
-        return ScenarioError(f"{self._where}: {self._key(key)}: expected {form}, got {shown}")
-
-    def _key(self, key: str) -> str:
-        return ".".join(part for part in (self._path, key) if part)
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read the scenario file `path`. Raises ScenarioError."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise ScenarioError(f"{path}: larger than 1 MiB", hint="is this a scenario file?")
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}", hint="name a scenario file; scenarios/ holds some") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: not TOML: {error}", hint="see scenarios/ for examples") from error
-    root = _Table(str(path), "", document)
+    """Read the scenario file `path`; paths in it are relative to its folder. Raises ScenarioError."""
+    return parse_scenario(read_text(path), path)
+
+
+def parse_scenario(text: str, path: Path) -> Scenario:
+    """Return the scenario that `text`, the file `path`, spells. Raises ScenarioError."""
+    root = parse_toml(text, str(path))
+    default = Scenario()
+    _refuse_passwords(root)
+    servers = tuple(_server(table, path.parent) for table in root.tables("server")) or default.servers
+    name, story = root.text("name"), root.text("story")
     scenario = Scenario(
-        name=root.take("name", 'a name like "idle-window-restart"', _text, path.stem),
-        story=root.take("story", "a text", _text, "").strip(),
-        link=_link(root.table("link")),
-        server_tcp=_tcp(root.table("server_tcp"), Tcp(initcwnd=8)),
-        client_tcp=_tcp(root.table("client_tcp"), Tcp()),
-        workload=_workload(root.table("workload")),
-        servers=tuple(_server(item, path.parent) for item in root.tables("server")) or Scenario().servers,
-        expectations=_expectations(root.table("expect")),
+        name=path.stem if name is None else name,
+        story=(story or "").strip(),
+        link=_link(root),
+        server_tcp=_tcp(root, "server_tcp", default.server_tcp),
+        client_tcp=_tcp(root, "client_tcp", default.client_tcp),
+        workload=_workload(root),
+        servers=servers,
+        expectations=_expectations(root, {server.label for server in servers}),
     )
     root.finish()
     check_scenario(scenario, str(path))
     return scenario
+
+
+def _refuse_passwords(table: Table) -> None:
+    for name in table.names():
+        if "password" in name.lower() and "file" not in name.lower():
+            raise table.fault(name, _PASSWORD, hint=_PASSWORD_HINT)
+        value = table.value(name)
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                _refuse_passwords(Table(inner, table.file, table.place(name)))
+    table.forget()
+
+
+def _link(root: Table) -> Link:
+    default = Link()
+    table = root.table("link")
+    if table is None:
+        return default
+    to_client, to_server = _directions(table, default)
+    backend, mtu, offloads, seed = (
+        table.choice("backend", Backend),
+        table.integer("mtu"),
+        table.flag("offloads"),
+        table.integer("seed"),
+    )
+    table.finish()
+    return Link(
+        to_client=to_client,
+        to_server=to_server,
+        backend=_or(backend, default.backend),
+        mtu=_or(mtu, default.mtu),
+        offloads=_or(offloads, default.offloads),
+        seed=_or(seed, default.seed),
+    )
+
+
+def _directions(table: Table, default: Link) -> tuple[Emulation, Emulation]:
+    """Return both directions: the link's own keys speak of the server's egress, and `split` halves the round trip."""
+    back, there = table.table("to_client"), table.table("to_server")
+    rtt, split = table.duration("rtt"), table.flag("split") or False
+    to_client = _emulation(table, default.to_client)
+    if rtt is not None and table.has("delay"):
+        raise table.fault("delay", "given twice: link.rtt says it too")
+    for name in ("delay", "jitter", "loss", "rate", "limit"):
+        said = name if table.has(name) else "rtt" if name == "delay" and rtt is not None else None
+        if said is not None and back is not None and back.has(name):
+            raise back.fault(name, f"given twice: link.{said} says it too")
+    whole = _or(rtt, to_client.delay)
+    outward = whole // 2 if split else 0
+    to_client = replace(to_client, delay=whole - outward)
+    to_server = replace(default.to_server, delay=outward, limit=to_client.limit)
+    if split and (table.has("delay") or _has_delay(back) or _has_delay(there)):
+        raise table.fault("split", "expected no delay beside it: it halves link.rtt")
+    if back is not None:
+        to_client = _finished(back, _emulation(back, to_client))
+    if there is not None:
+        to_server = _finished(there, _emulation(there, to_server))
+    return to_client, to_server
+
+
+def _has_delay(table: Table | None) -> bool:
+    return table is not None and table.has("delay")
+
+
+def _finished(table: Table, emulation: Emulation) -> Emulation:
+    table.finish()
+    return emulation
+
+
+def _emulation(table: Table, default: Emulation) -> Emulation:
+    return Emulation(
+        delay=_or(table.duration("delay"), default.delay),
+        jitter=_or(table.duration("jitter"), default.jitter),
+        loss=_or(table.fraction("loss"), default.loss),
+        rate=_or(table.rate("rate"), default.rate),
+        limit=_or(table.integer("limit"), default.limit),
+    )
+
+
+def _tcp(root: Table, name: str, default: Tcp) -> Tcp:
+    table = root.table(name)
+    if table is None:
+        return default
+    tcp = Tcp(
+        initcwnd=_or(table.integer("initcwnd"), default.initcwnd),
+        congestion=_or(table.choice("congestion", Congestion), default.congestion),
+        slow_start_after_idle=_or(table.flag("slow_start_after_idle"), default.slow_start_after_idle),
+        no_metrics_save=_or(table.flag("no_metrics_save"), default.no_metrics_save),
+        autocorking=_or(table.flag("autocorking"), default.autocorking),
+    )
+    table.finish()
+    return tcp
+
+
+def _server(table: Table, folder: Path) -> Server:
+    text = table.text("use")
+    if text is None:
+        raise table.fault("use", 'expected a server like "clickhouse:26.7"')
+    try:
+        server = parse_server(text)
+    except UsageError as error:
+        raise table.fault("use", error.what, hint=error.hint) from error
+    port = table.integer("port")
+    if port is not None:
+        if server.kind is ServerKind.REMOTE:
+            raise table.fault("port", f'the port stands in use = "{text}"')
+        server = replace(server, port=port)
+    if server.kind is ServerKind.SCRIPTED:
+        server = _scripted(table, server)
+    if server.path is not None:
+        server = replace(server, path=str(folder / server.path))
+    label = table.text("label")
+    table.finish({} if server.kind is ServerKind.SCRIPTED else {"train": _SCRIPTED_ONLY, "delivery": _SCRIPTED_ONLY})
+    return server if label is None else replace(server, label=label)
+
+
+_SCRIPTED_ONLY = 'only use = "scripted" has it'
+
+
+def _scripted(table: Table, server: Server) -> Server:
+    train, delivery = table.text("train"), table.choice("delivery", Delivery)
+    if train is not None and server.path is not None:
+        raise table.fault("train", f'given twice: use = "{server.label}" says it too')
+    path, chosen = train or server.path, _or(delivery, server.delivery)
+    named: Server = replace(server, path=path, delivery=chosen, label=scripted_label(path, chosen))
+    return named
+
+
+def _workload(root: Table) -> Workload:
+    default = Workload()
+    table = root.table("workload")
+    if table is None:
+        return default
+    query, user, database = table.text("query"), table.text("user"), table.text("database")
+    workload = Workload(
+        query=_or(query, default.query).strip(),
+        count=_or(table.integer("count"), default.count),
+        idle=_or(table.duration("idle"), default.idle),
+        timeout=_or(table.duration("timeout"), default.timeout),
+        warmup=_or(table.integer("warmup"), default.warmup),
+        user=_or(user, default.user),
+        database=_or(database, default.database),
+        settings=_settings(table.table("settings")),
+    )
+    table.finish()
+    return workload
+
+
+def _settings(table: Table | None) -> tuple[tuple[str, str], ...]:
+    if table is None:
+        return ()
+    found = []
+    for name in table.names():
+        value = table.value(name)
+        if isinstance(value, bool):
+            value = int(value)
+        if not isinstance(value, int | float | str):
+            raise table.fault(name, "expected a number, a text, true or false")
+        found.append((name, str(value)))
+    return tuple(found)
+
+
+def _expectations(root: Table, labels: set[str]) -> tuple[tuple[str, Expectation], ...]:
+    table = root.table("expect")
+    if table is None:
+        return ()
+    found = []
+    for label in table.names():
+        if label not in labels:
+            raise table.fault(label, f"no such server here; servers: {', '.join(sorted(labels))}")
+        item = table.table(label)
+        assert item is not None
+        cause, trips = item.choice("cause", Cause), item.integer("extra_round_trips")
+        if trips is not None and trips < 0:
+            raise item.fault("extra_round_trips", f"expected 0 or more, got {trips}")
+        item.finish()
+        expectation = Expectation(cause=None if cause is None else cause.value, extra_round_trips=trips)
+        found.append((label, expectation))
+    return tuple(found)
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
 def dump_scenario(scenario: Scenario) -> str:
@@ -122,18 +248,7 @@ def dump_scenario(scenario: Scenario) -> str:
         ("[server_tcp]", _tcp_values(scenario.server_tcp)),
         ("[client_tcp]", _tcp_values(scenario.client_tcp)),
         *(("[[server]]", _server_values(server)) for server in scenario.servers),
-        (
-            "[workload]",
-            {
-                "query": work.query,
-                "count": work.count,
-                "idle": format_duration(work.idle),
-                "timeout": format_duration(work.timeout),
-                "warmup": work.warmup,
-                "user": work.user,
-                "database": work.database,
-            },
-        ),
+        ("[workload]", _workload_values(work)),
         ("[workload.settings]", dict(work.settings)),
         *((f"[expect.{_toml(label)}]", _expectation_values(e)) for label, e in scenario.expectations),
     ]
@@ -145,140 +260,26 @@ def dump_scenario(scenario: Scenario) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _link(table: _Table) -> Link:
-    rtt = table.take("rtt", 'a duration like "32ms"', _duration, None)
-    split = table.take("split", "true or false", _flag, False)
-    default = Link()
-    to_client, to_server = default.to_client, default.to_server
-    if rtt is not None:
-        back = rtt // 2 if split else 0
-        to_client, to_server = replace(to_client, delay=rtt - back), replace(to_server, delay=back)
-    elif split:
-        raise table.fault("split", "rtt beside it", True)
-    link = Link(
-        backend=table.take("backend", "auto, netem or relay", Backend, default.backend),
-        mtu=table.take("mtu", "a number of bytes like 1500", _whole, default.mtu),
-        offloads=table.take("offloads", "true or false", _flag, default.offloads),
-        seed=table.take("seed", "a whole number", _whole, default.seed),
-        to_client=_emulation(table.table("to_client"), to_client),
-        to_server=_emulation(table.table("to_server"), to_server),
-    )
-    table.finish()
-    return link
-
-
-def _emulation(table: _Table, default: Emulation) -> Emulation:
-    emulation = Emulation(
-        delay=table.take("delay", 'a duration like "32ms"', _duration, default.delay),
-        jitter=table.take("jitter", 'a duration like "2ms"', _duration, default.jitter),
-        loss=table.take("loss", 'a fraction like "1%"', _fraction, default.loss),
-        rate=table.take("rate", 'a rate like "100mbit"', lambda v: parse_rate(_text(v)), default.rate),
-        limit=table.take("limit", "a number of packets like 5000", _whole, default.limit),
-    )
-    table.finish()
-    return emulation
-
-
-def _tcp(table: _Table, default: Tcp) -> Tcp:
-    tcp = Tcp(
-        initcwnd=table.take("initcwnd", "a number of segments like 8", _whole, default.initcwnd),
-        congestion=table.take("congestion", "cubic, reno or bbr", Congestion, default.congestion),
-        slow_start_after_idle=table.take(
-            "slow_start_after_idle", "true or false", _flag, default.slow_start_after_idle
-        ),
-        no_metrics_save=table.take("no_metrics_save", "true or false", _flag, default.no_metrics_save),
-        autocorking=table.take("autocorking", "true or false", _flag, default.autocorking),
-    )
-    table.finish()
-    return tcp
-
-
-def _server(table: _Table, folder: Path) -> Server:
-    server = table.take("use", 'a server like "clickhouse:26.7"', lambda v: parse_server(_text(v)), None)
-    if server is None:
-        raise table.fault("use", 'a server like "clickhouse:26.7"', "nothing")
-    delivery = table.take("delivery", "nodelay, batched, cork or nagle", Delivery, server.delivery)
-    train = table.take("train", 'a file like "trains/max-id.toml"', _text, None)
-    port = table.take("port", "a port like 9000", _whole, server.port)
-    table.finish()
-    if train is not None:
-        server = replace(server, path=str(folder / train))
-    elif server.kind is ServerKind.SCRIPTED and server.path is not None:
-        server = replace(server, path=str(folder / server.path))
-    named: Server = replace(server, delivery=delivery, port=port)
-    return named
-
-
-def _workload(table: _Table) -> Workload:
-    default = Workload()
-    settings = table.table("settings")
-    workload = Workload(
-        query=table.take("query", "SQL", _text, default.query).strip(),
-        count=table.take("count", "a number of queries like 5", _whole, default.count),
-        idle=table.take("idle", 'a duration like "2s"', _duration, default.idle),
-        timeout=table.take("timeout", 'a duration like "30s"', _duration, default.timeout),
-        warmup=table.take("warmup", "a number of queries like 5", _whole, default.warmup),
-        user=table.take("user", "a name", _text, default.user),
-        database=table.take("database", "a name", _text, default.database),
-        settings=tuple((key, settings.take(key, "a number or a text", _setting, "")) for key in settings.names()),
-    )
-    table.finish()
-    return workload
-
-
-def _expectations(table: _Table) -> tuple[tuple[str, Expectation], ...]:
-    found = []
-    for label in table.names():
-        item = table.table(label)
-        expectation = Expectation(
-            cause=item.take("cause", 'a cause like "idle_window_restart"', _text, None),
-            extra_round_trips=item.take("extra_round_trips", "a whole number", _whole, None),
-        )
-        item.finish()
-        found.append((label, expectation))
-    return tuple(found)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _duration(value: Any) -> int:
-    return parse_duration(_text(value))
-
-
-def _fraction(value: Any) -> float:
-    return parse_fraction(_text(value) if isinstance(value, str) else repr(float(value)))
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, int | float | str):
-        return str(value)
-    raise TypeError
+def _workload_values(work: Workload) -> dict[str, Any]:
+    return {
+        "query": work.query,
+        "count": work.count,
+        "idle": exact_duration(work.idle),
+        "timeout": exact_duration(work.timeout),
+        "warmup": work.warmup,
+        "user": work.user,
+        "database": work.database,
+    }
 
 
 def _emulation_values(emulation: Emulation) -> dict[str, Any]:
+    percent = f"{emulation.loss * 100:.10g}%"
+    readable = "e" not in percent and parse_fraction(percent) == emulation.loss
     return {
-        "delay": format_duration(emulation.delay),
-        "jitter": format_duration(emulation.jitter),
-        "loss": f"{emulation.loss * 100:.10g}%",
-        "rate": None if emulation.rate is None else format_rate(emulation.rate),
+        "delay": exact_duration(emulation.delay),
+        "jitter": exact_duration(emulation.jitter),
+        "loss": percent if readable else emulation.loss,
+        "rate": None if emulation.rate is None else f"{emulation.rate}bit",
         "limit": emulation.limit,
     }
 
@@ -294,17 +295,36 @@ def _tcp_values(tcp: Tcp) -> dict[str, Any]:
 
 
 def _server_values(server: Server) -> dict[str, Any]:
-    scripted = server.kind is ServerKind.SCRIPTED
-    return {
-        "use": "scripted" if scripted else server.label,
-        "delivery": server.delivery.value if scripted else None,
-        "train": str(Path(server.path).absolute()) if scripted and server.path else None,
-        "port": server.port if server.kind is not ServerKind.REMOTE else None,
-    }
+    # Absolute paths: the file may be put anywhere.
+    path = None if server.path is None else str(Path(server.path).absolute())
+    port = server.port if server.kind is not ServerKind.REMOTE else None
+    match server.kind:
+        case ServerKind.SCRIPTED:
+            return {
+                "use": "scripted",
+                "delivery": server.delivery.value,
+                "train": path,
+                "port": port,
+                "label": server.label,
+            }
+        case ServerKind.BINARY:
+            return {"use": path, "port": port, "label": server.label}
+        case ServerKind.ENGINE:
+            return {"use": f"clickhouse:{server.version}", "port": port, "label": server.label}
+    host = f"[{server.host}]" if server.host and ":" in server.host else server.host
+    return {"use": f"{host}:{server.port}", "label": server.label}
 
 
 def _expectation_values(expectation: Expectation) -> dict[str, Any]:
     return {"cause": expectation.cause, "extra_round_trips": expectation.extra_round_trips}
+
+
+def exact_duration(duration: int) -> str:
+    """Return `duration` (ns) in the largest unit in which it is a whole number."""
+    for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
+        if duration % size == 0:
+            return f"{duration // size}{unit}"
+    return f"{duration}ns"
 
 
 def _key(name: str) -> str:
@@ -314,8 +334,8 @@ def _key(name: str) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
+    if isinstance(value, int | float):
+        return repr(value)
     escaped = "".join(
         {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(c)
         or (f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c)

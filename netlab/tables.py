@@ -46,6 +46,10 @@ class Table:
         """Return the keys in the file's order."""
         return tuple(self._values)
 
+    def forget(self) -> None:
+        """Forget what was asked for, after a look at everything."""
+        self._asked.clear()
+
     def value(self, name: str) -> Any:
         """Return what stands at `name` as TOML gives it, or None."""
         self._asked.add(name)
@@ -72,7 +76,12 @@ class Table:
         return self._parsed(name, parse_rate, 'a rate like "100mbit"')
 
     def fraction(self, name: str) -> float | None:
-        """Return the fraction at `name`, or None."""
+        """Return the fraction at `name`, or None; a bare number is one from 0 to 1."""
+        value = self.value(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if 0 <= value <= 1:
+                return float(value)
+            raise self.fault(name, f'expected a fraction like "1%" or 0.01, got {value}')
         return self._parsed(name, parse_fraction, 'a fraction like "1%"')
 
     def size(self, name: str) -> int | None:

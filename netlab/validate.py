@@ -13,6 +13,10 @@ _MOST_QUERIES = 100_000
 _MOST_SEGMENTS = 1_000
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 _SPELLINGS = "clickhouse:26.7, clickhouse:26.9, scripted, scripted:batched, scripted:FILE.toml, a path, or HOST:PORT"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_LONGEST_NAME = 255
+_LONGEST_QUERY = 1 << 18  # ClickHouse's own max_query_size
 
 
 def parse_server(text: str) -> Server:
@@ -32,24 +36,51 @@ def parse_server(text: str) -> Server:
     return Server(kind=ServerKind.REMOTE, label=text, host=match["v6"] or match["host"], port=int(match["port"]))
 
 
+def scripted_label(path: str | None, delivery: Delivery) -> str:
+    """Return how `parse_server` spells a scripted server."""
+    parts = ["scripted", *([path] if path else []), *([delivery.value] if delivery is not Delivery.NODELAY else [])]
+    return ":".join(parts)
+
+
 def check_scenario(scenario: Scenario, where: str = "") -> None:
     """Raise ScenarioError for the first value that no run can have; `where` (a file) goes before its key."""
-    for key, fault in (*_link_faults(scenario.link), *_workload_faults(scenario.workload), *_tcp_faults(scenario)):
+    faults = (
+        *_link_faults(scenario.link),
+        *_workload_faults(scenario.workload),
+        *_tcp_faults(scenario),
+        *_server_faults(scenario),
+        ("name", _named(scenario.name, _NAME, 'a short name like "idle-window-restart"')),
+    )
+    for key, fault in faults:
         if fault:
             raise ScenarioError(f"{where}{': ' if where else ''}{key}: {fault}", hint="see `netlab repro --help`")
-    if not scenario.servers:
-        raise ScenarioError(f"{where}{': ' if where else ''}server: expected at least one", hint=f"use {_SPELLINGS}")
 
 
 def _scripted(text: str, rest: str) -> Server:
+    """Return the scripted server that `rest` tells more of: FILE.toml, a delivery, or FILE.toml:DELIVERY."""
     deliveries = {delivery.value: delivery for delivery in Delivery}
-    if rest in deliveries or not rest:
-        return Server(kind=ServerKind.SCRIPTED, label=text, delivery=deliveries.get(rest, Delivery.NODELAY))
-    if not rest.endswith(".toml"):
+    path, _, last = rest.rpartition(":")
+    if last in deliveries:
+        delivery = deliveries[last]
+    else:
+        path, delivery = rest, Delivery.NODELAY
+    if path and not path.endswith(".toml"):
         raise UsageError(
             f'no delivery "{rest}" of the scripted server', hint=f"one of {', '.join(deliveries)}, or a FILE.toml"
         )
-    return Server(kind=ServerKind.SCRIPTED, label=text, path=rest)
+    return Server(kind=ServerKind.SCRIPTED, label=text, path=path or None, delivery=delivery)
+
+
+def _server_faults(scenario: Scenario) -> list[tuple[str, str]]:
+    servers = scenario.servers
+    labels = [server.label for server in servers]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    return [
+        ("server", "" if servers else f"expected at least one: {_SPELLINGS}"),
+        ("server", "" if twice is None else f'expected different servers, got "{twice}" twice'),
+        *(("server.label", "" if server.label.strip() else "expected a text, got nothing") for server in servers),
+        *(("server.port", _counted(server.port, 1, 65_535)) for server in servers),
+    ]
 
 
 def _link_faults(link: Link) -> list[tuple[str, str]]:
@@ -80,6 +111,10 @@ def _workload_faults(workload: Workload) -> list[tuple[str, str]]:
         ("workload.idle", _between(workload.idle, 0, _LONGEST_WAIT)),
         ("workload.timeout", _between(workload.timeout, NS_PER_S // 1000, _LONGEST_WAIT)),
         ("workload.query", "" if workload.query.strip() else "expected SQL, got nothing"),
+        ("workload.query", "" if len(workload.query) <= _LONGEST_QUERY else f"longer than {_LONGEST_QUERY} characters"),
+        ("workload.user", _printable(workload.user)),
+        ("workload.database", _printable(workload.database)),
+        *((f"workload.settings.{name}", _named(name, _SETTING, "a setting's name")) for name, _ in workload.settings),
     ]
 
 
@@ -90,6 +125,15 @@ def _tcp_faults(scenario: Scenario) -> list[tuple[str, str]]:
         for name, tcp in ends
         if tcp.initcwnd is not None
     ]
+
+
+def _named(value: str, form: re.Pattern[str], words: str) -> str:
+    return "" if form.fullmatch(value) else f'expected {words}, got "{value}"'
+
+
+def _printable(value: str) -> str:
+    good = len(value) <= _LONGEST_NAME and value.isprintable()
+    return "" if good else f"expected a name of at most {_LONGEST_NAME} printable characters"
 
 
 def _counted(value: int, low: int, high: int) -> str:
