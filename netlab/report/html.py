@@ -28,7 +28,8 @@ th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px so
   overflow-wrap: normal; white-space: nowrap; }
 td.long { white-space: normal; min-width: 14rem; }
 code { background: var(--card); padding: .1rem .3rem; border-radius: 3px; }
-img { max-width: 100%; height: auto; display: block; margin: .6rem 0; }
+figure { margin: .6rem 0; overflow-x: auto; }
+img { max-width: 100%; min-width: 40rem; height: auto; display: block; }
 footer { color: var(--muted); margin-top: 2rem; font-size: .9rem; }
 """
 _LONG = 40  # characters from which a cell may wrap
@@ -49,6 +50,7 @@ def report(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[tu
     body.append(f"<p>Query: <code>{escape(record.scenario.workload.query)}</code></p>")
     if record.interrupted:
         body.append(f"<p><b>Interrupted by {escape(record.interrupted)}</b>: what had been measured is here.</p>")
+    body += [f"<p><b>{escape(line)}</b></p>" for line in tables.ended_early(record)]
     body += [_verdict(verdict) for verdict in verdicts]
     body.append(_table(tables.headline(record, verdicts)))
     body += [_picture(png, what) for png, what in pictures]

@@ -43,6 +43,7 @@ def report(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[tu
     parts.append(f"Query: {code(work.query)}\n")
     if record.interrupted:
         parts.append(f"**Interrupted by {escape(record.interrupted)}**: what had been measured is here.\n")
+    parts += [f"**{escape(line)}**\n" for line in tables.ended_early(record)]
     parts += [_verdict(verdict) for verdict in verdicts]
     parts.append(table(tables.headline(record, verdicts)))
     parts += [f"![{escape(what)}]({name})\n" for name, what in pictures]

@@ -1,12 +1,15 @@
 """The rows that Markdown and HTML share: plain strings, escaped by whoever prints them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from netlab.analysis.explain import Verdict
+from netlab.analysis.match import matched_exchanges
 from netlab.analysis.tail import Summary, summarise
+from netlab.diagnosis import Exchange
 from netlab.record import LatenessReport, RttReport, RunRecord, ServerRun
 from netlab.samples import Sample
+from netlab.segments import Direction
 from netlab.units import as_ms, format_duration, format_rate
 
 DASH = "–"  # a figure that was not measured
@@ -24,6 +27,13 @@ class Table:
 def sound(run: ServerRun) -> list[Sample]:
     """Return the samples that prove something."""
     return [sample for sample in run.samples if sample.void is None]
+
+
+def ended_early(record: RunRecord) -> list[str]:
+    """Return a sentence for each run that did not come to its end, or proves nothing."""
+    runs = record.runs
+    voids = [f"{run.server.label}: VOID: {run.void}" for run in runs if run.void]
+    return voids + [f"{run.server.label}: ended early: {run.error}" for run in runs if run.error]
 
 
 def headline(record: RunRecord, verdicts: Sequence[Verdict]) -> Table:
@@ -119,8 +129,8 @@ _FIGURES = (
     "extra round trips",
     "cause",
     "segments per query",
+    "PSH segments per query",
     "PSH segments, whole capture",
-    "ended early",
 )
 
 
@@ -136,19 +146,22 @@ def _figures(run: ServerRun, verdict: Verdict | None) -> list[str]:
         f"{len(samples)} of {len(run.samples)}",
         DASH if verdict is None else ", ".join(_count(t) for t in verdict.extra_round_trips) or DASH,
         DASH if verdict is None or verdict.cause is None else verdict.cause,
-        _segments(run),
+        _range(run, lambda exchange: sum(flight.segments for flight in exchange.flights)),
+        _range(run, _pushes),
         DASH if run.psh is None else str(run.psh.segments),
-        run.void or run.error or "",
     ]
 
 
-def _segments(run: ServerRun) -> str:
-    if run.diagnosis is None:
-        return DASH
-    counts = {sum(f.segments for f in e.flights) for e in run.diagnosis.exchanges if e.index is not None}
+def _range(run: ServerRun, count: Callable[[Exchange], int]) -> str:
+    """Return the least and the most of `count` over the measured exchanges."""
+    counts = {count(exchange) for exchange in matched_exchanges(run) if exchange is not None}
     if not counts:
         return DASH
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _pushes(exchange: Exchange) -> int:
+    return sum(1 for s in exchange.segments if s.direction is Direction.TO_CLIENT and s.push and s.length)
 
 
 def _lab_cells(run: ServerRun) -> list[str]:
