@@ -4,6 +4,7 @@ A tap that is not at the sender sees an ACK before the sender does and the sende
 time, so the same rules hold at either end and in the middle. Windows follow from sequence and ACK numbers alone.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Loss:
     is_first: bool  # the first unacknowledged byte
     repeats: int  # how often these bytes had been resent before
     in_flight: int  # segments
+    top: int  # one past the highest byte sent so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,12 @@ class Transfer:
     mss: int
     lag: int
     tolerance: int
+
+    def gap_after(self, gap: Gap) -> Gap | None:
+        """Return the gap right behind the segment that ended `gap`, if there is one."""
+        at = bisect_right(self.gaps, gap.position, key=lambda other: other.position)
+        following = self.gaps[at] if at < len(self.gaps) else None
+        return following if following is not None and following.position == gap.position + 1 else None
 
     @property
     def retransmitted(self) -> bool:
@@ -130,6 +138,10 @@ def tolerance_for(lag: int) -> int:
     return ms(2) if lag < ms(1) else max(ms(2), lag // 12)
 
 
+# Segments, bytes, room and small segments in flight before the first ACK; the first and last ACK; how many.
+_Heard = tuple[tuple[int, int, int, int], Placed | None, Placed | None, int]
+
+
 class TransferBuilder:
     """Walks the segments of one direction and the ACKs of the other, in the sender's order of events."""
 
@@ -144,6 +156,9 @@ class TransferBuilder:
         self.tolerance = tolerance_for(lag)
         # At the sender an effect never precedes its cause; elsewhere the lag is only an estimate.
         self.early = us(200) + lag // 16 if lag > us(500) else us(50)
+        self.afar = lag > ms(1)
+        self.pending: Sequence[Placed] = ()
+        self.cursor = 0
         self.flying: deque[tuple[int, int, bool]] = deque()  # (end, segments, below the MSS)
         self.small = self.most_small = 0
         self.units = self.una = self.top = self.edge = 0
@@ -179,39 +194,17 @@ class TransferBuilder:
 
     def _walk(self, data: Sequence[Placed], acks: Sequence[Placed]) -> None:
         previous: Placed | None = None
-        cursor, total, mss, floor = 0, len(acks), self.mss, self.floor
+        mss, floor = self.mss, self.floor
         round_first = round_units = round_bytes = 0
         round_start = data[0].start if data else 0
-        flying = self.flying
-        afar = self.lag > ms(1)
+        self.pending = acks
         for position, packet in enumerate(data):
-            before = (self.units, self.top - self.una, self.edge - self.top, self.small)
-            first_ack: Placed | None = None
-            last_ack: Placed | None = None
-            selective: Placed | None = None
-            seen = 0
-            horizon = packet.at - self.lag + self.early
-            while cursor < total and acks[cursor].at <= horizon:
-                ack = acks[cursor]
-                if afar and ack.tsval >= 0 and packet.tsecr >= 0 and _newer(ack.tsval, packet.tsecr):
-                    break  # the segment echoes an older timestamp: the sender did not hold this ACK yet
-                cursor += 1
-                if ack.ack > self.una:
-                    if previous is None or first_ack is None:
-                        before = (self.units, self.top - self.una, self.edge - self.top, self.small)
-                    self._advance(ack)
-                    first_ack = first_ack or ack
-                    last_ack = ack
-                    seen += 1
-                elif ack.dup or ack.sack:
-                    self.duplicates += 1
-                    selective = ack
-                self.edge = max(self.edge, ack.ack + ack.window)
+            heard = self._hear(packet)
             again = packet.again or packet.filled_after > REORDERING_WINDOW
             if again:
                 self._lose(packet, previous)
             if previous is not None and packet.at - previous.at > floor:
-                self._gap(previous, packet, before, (first_ack, last_ack or selective, seen), position)
+                self._gap(previous, packet, heard, position)
             if self.una > round_start and not again:
                 self.rounds.append(Round(first=round_first, last=position - 1, segments=round_units, bytes=round_bytes))
                 round_first, round_start, round_units, round_bytes = position, packet.start, 0, 0
@@ -219,21 +212,50 @@ class TransferBuilder:
             round_units += units
             round_bytes += packet.length
             if packet.end > self.top:
-                self.top = packet.end
-                self.units += units
-                tiny = packet.length < mss
-                flying.append((packet.end, units, tiny))
-                if tiny:
-                    self.small += 1
-                    self.most_small = max(self.most_small, self.small)
-                if self.units > self.peak:
-                    self.peak = self.units
-                    self.peak_bytes = self.top - self.una
+                self._fly(packet, units)
             if not again:
                 self.sent[packet.start] = (packet.at, 0)
             previous = packet
         if data:
             self.rounds.append(Round(first=round_first, last=len(data) - 1, segments=round_units, bytes=round_bytes))
+
+    def _hear(self, packet: Placed) -> _Heard:
+        """Take the ACKs that the sender held when it sent `packet`; return what they were, and the flight before."""
+        first: Placed | None = None
+        last: Placed | None = None
+        flight = (self.units, self.top - self.una, self.edge - self.top, self.small)
+        count, cursor, acks = 0, self.cursor, self.pending
+        total, horizon = len(acks), packet.at - self.lag + self.early
+        while cursor < total and acks[cursor].at <= horizon:
+            ack = acks[cursor]
+            if self.afar and ack.tsval >= 0 and packet.tsecr >= 0 and _newer(ack.tsval, packet.tsecr):
+                break  # the segment echoes an older timestamp: the sender did not hold this ACK yet
+            cursor += 1
+            if ack.ack > self.una:
+                if count == 0:
+                    first = ack
+                    flight = (self.units, self.top - self.una, self.edge - self.top, self.small)
+                self._advance(ack)
+                last = ack
+                count += 1
+            elif ack.dup or ack.sack:
+                self.duplicates += 1
+                last = ack if count == 0 else last
+            self.edge = max(self.edge, ack.ack + ack.window)
+        self.cursor = cursor
+        return flight, first, last, count
+
+    def _fly(self, packet: Placed, units: int) -> None:
+        self.top = packet.end
+        self.units += units
+        tiny = packet.length < self.mss
+        self.flying.append((packet.end, units, tiny))
+        if tiny:
+            self.small += 1
+            self.most_small = max(self.most_small, self.small)
+        if self.units > self.peak:
+            self.peak = self.units
+            self.peak_bytes = self.top - self.una
 
     def _advance(self, ack: Placed) -> None:
         self.una = una = ack.ack
@@ -264,18 +286,12 @@ class TransferBuilder:
                 is_first=packet.start <= self.una,
                 repeats=repeats,
                 in_flight=self.units,
+                top=max(self.top, packet.end),
             )
         )
 
-    def _gap(
-        self,
-        previous: Placed,
-        packet: Placed,
-        before: tuple[int, int, int, int],
-        acks: tuple[Placed | None, Placed | None, int],
-        position: int,
-    ) -> None:
-        first_ack, last_ack, seen = acks
+    def _gap(self, previous: Placed, packet: Placed, heard: _Heard, position: int) -> None:
+        before, first_ack, last_ack, seen = heard
         reaction = packet.at - last_ack.at - self.lag if last_ack is not None else 0
         if self.clock is not None and reaction > self.tolerance:
             # The path held the segment back after it had left: judge by when it left.

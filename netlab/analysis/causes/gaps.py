@@ -19,7 +19,7 @@ def blocked_by_receiver(gap: Gap) -> bool:
 
 
 def nagle(gap: Gap, transfer: Transfer, *, past: Past, rtt: int) -> bool:
-    """Whether the gap is Nagle's: one small segment in flight, the next one small too, and sent when the first is acked.
+    """Whether the gap is Nagle's: one small segment in flight, and the next small one sent when it is acked.
 
     RFC 896; Linux tcp_nagle_check (net/ipv4/tcp_output.c) with Minshall's rule: only a small segment in flight waits.
     """
@@ -61,8 +61,8 @@ def timed_out_unseen(view: View, gap: Gap) -> bool:
     """
     if view.at_sender or gap.ending is not Ending.SENDER or gap.duration < RTO_MIN - JIFFY:
         return False
-    following = [other for other in view.response.gaps if other.position == gap.position + 1]
-    return bool(following) and following[0].ending is Ending.ACK and following[0].segments == 1
+    following = view.response.gap_after(gap)
+    return following is not None and following.ending is Ending.ACK and following.segments == 1
 
 
 def tail_lost_unseen(view: View, gap: Gap) -> bool:

@@ -106,7 +106,7 @@ def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]
         if any(gap.before.end <= loss.packet.start < gap.resume.start for gap in probes):
             continue
         way, certain = _way(view, loss)
-        until = max((p.end for p in transfer.data if p.at <= loss.packet.at), default=-1)
+        until = loss.top
         frames = (loss.packet.frame,)
         found.append(Episode(way=way, loss=loss, frames=frames, cost=_cost(loss), request=request, certain=certain))
     return found
@@ -126,25 +126,21 @@ def _probes(view: View, request: bool) -> list[Gap]:
 
 
 def _way(view: View, loss: Loss) -> tuple[Way, float]:
+    """Return how the loss was found, and how sure that is: the first rule that holds."""
     rtt = view.rtt or 0
-    timer = view.rto - JIFFY - rtt // 10
-    lone = None if len({p.start for p in view.response.data}) > 1 else loss.packet
-    if loss.duplicates and loss.quiet < max(ms(150), rtt + rtt // 2):
-        return Way.DUPLICATES, 0.95
-    if loss.is_last and not loss.is_first:
-        return Way.PROBE, 0.95
-    if loss.is_first and loss.is_last and loss.in_flight <= 1:
+    expired = loss.silence >= view.rto - JIFFY - rtt // 10
+    if loss.is_first and loss.is_last and loss.in_flight <= 1 and not loss.duplicates:
         # A lone segment's probe is due when its RTO is (tcp_schedule_loss_probe): only its place tells.
-        if loss.silence < timer:
-            return Way.PROBE, 0.85
-        return (Way.TIMEOUT, 0.65) if loss.packet is lone else (Way.PROBE, 0.7)
-    if loss.is_last and loss.silence < timer:
-        return Way.PROBE, 0.85
-    if loss.silence >= timer or loss.quiet >= ms(180):
-        return Way.TIMEOUT, 0.95
-    if loss.duplicates:
-        return Way.DUPLICATES, 0.8
-    return Way.OTHER, 0.4
+        lone = view.response.data[0].start == view.response.data[-1].start if view.response.data else True
+        return (Way.PROBE, 0.85) if not expired else (Way.TIMEOUT, 0.65) if lone else (Way.PROBE, 0.7)
+    table = (
+        (loss.duplicates > 0 and loss.quiet < max(ms(150), rtt + rtt // 2), (Way.DUPLICATES, 0.95)),
+        (loss.is_last and not loss.is_first, (Way.PROBE, 0.95)),
+        (loss.is_last and not expired, (Way.PROBE, 0.85)),
+        (expired or loss.quiet >= ms(180), (Way.TIMEOUT, 0.95)),
+        (loss.duplicates > 0, (Way.DUPLICATES, 0.8)),
+    )
+    return next((way for holds, way in table if holds), (Way.OTHER, 0.4))
 
 
 def _cost(loss: Loss) -> int:
@@ -186,6 +182,7 @@ def _silent_answer(view: View, packet: Placed, wait: int) -> Episode:
         is_first=True,
         repeats=0,
         in_flight=1,
+        top=packet.end,
     )
     return Episode(way=Way.TIMEOUT, loss=loss, frames=(packet.frame,), cost=wait, request=False, certain=0.7)
 
@@ -201,6 +198,7 @@ def _silent(gap: Gap, way: Way, certain: float) -> Episode:
         is_first=True,
         repeats=0,
         in_flight=1,
+        top=gap.resume.end,
     )
     frames = (gap.before.frame, gap.resume.frame)
     return Episode(way=way, loss=loss, frames=frames, cost=gap.duration, request=False, certain=certain)

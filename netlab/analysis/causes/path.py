@@ -4,6 +4,7 @@ All of them show as many small gaps. At the sender's tap departures tell pacing 
 timestamps do (RFC 7323): they are the sender's clock at departure.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -163,29 +164,29 @@ def _drain(view: View) -> tuple[int, float | None, Placed] | None:
     """
     if view.paths.vantage is not Vantage.SERVER or view.rtt is None or view.response.losses:
         return None
-    if any(blocked_by_receiver(gap) for gap in view.response.gaps):
-        return None
-    down = view.paths.downstream or 0
     acked = [packet for packet in view.response.data if packet.acked_at >= 0]
-    if len(acked) < 3:
+    if len(acked) < 3 or any(blocked_by_receiver(gap) for gap in view.response.gaps):
         return None
-    waits = [(packet.acked_at - packet.at - down, packet) for packet in acked]
-    late, packet = max(waits, key=lambda wait: wait[0])
-    distinct = sorted({each.acked_at for each in acked})
-    if late <= 0 or (len(distinct) < 3 and abs(late - DELAYED_ACK) < ms(8)):
+    packet = max(acked, key=lambda each: each.acked_at - each.at)
+    late = packet.acked_at - packet.at - (view.paths.downstream or 0)
+    rate = _ack_rate(acked, late)
+    if late <= 0 or (rate is None and abs(late - DELAYED_ACK) < ms(8)):
         return None
-    if len(distinct) < 3:
-        return late, None, packet
-    sizes = [sum(each.length + _HEADERS for each in acked if each.acked_at == at) for at in distinct[1:]]
-    rates = sorted(
-        size * 8e9 / (after - before) for size, (before, after) in zip(sizes, pairwise(distinct), strict=True)
-    )
+    return late, rate, packet
+
+
+def _ack_rate(acked: list[Placed], late: int) -> float | None:
+    """Return the one rate (bit/s) at which ACKs came, if it is one, and slow enough to make the last `late` ns late."""
+    sizes: Counter[int] = Counter()
+    for each in acked:
+        sizes[each.acked_at] += each.length + _HEADERS
+    if len(sizes) < 3:
+        return None
+    rates = sorted(sizes[after] * 8e9 / (after - before) for before, after in pairwise(sorted(sizes)))
     rate = rates[len(rates) // 2]
-    enough = sum(packet.length + _HEADERS for packet in acked) * 8e9 / rate >= late // 2
-    steady = enough and sum(abs(each - rate) <= rate * 0.35 for each in rates) * 10 >= 6 * len(rates)
-    if not steady and abs(late - DELAYED_ACK) < ms(8):
-        return None
-    return late, rate if steady else None, packet
+    enough = 2 * sum(sizes.values()) * 8e9 / rate >= late
+    steady = sum(abs(each - rate) <= rate * 0.35 for each in rates) * 10 >= 6 * len(rates)
+    return rate if enough and steady else None
 
 
 def _worth(view: View) -> int:

@@ -47,7 +47,8 @@ def stops_of(view: View) -> list[Gap]:
     lossy = view.past.peak_before_loss > 0 or bool(view.response.losses)
     if not lossy or view.rtt is None:
         return stops
-    held = [gap for gap in view.response.gaps if gap in stops or _held_after_loss(view, gap)]
+    sure = {gap.position for gap in stops}
+    held = [gap for gap in view.response.gaps if gap.position in sure or _held_after_loss(view, gap)]
     return [gap for gap in held if 4 * gap.duration >= view.rtt]
 
 
@@ -68,16 +69,14 @@ def story(view: View, stops: list[Gap]) -> Story:
         return Story.LOSS
     if _constant(view, stops):
         return Story.BUFFER
-    impossible = Story.BUFFER if bulk(first, view.response) else Story.IMPOSSIBLE
-    if held <= past.burst - 2:
-        return impossible
-    if rested:
-        if past.window > held:
+    known = Story.FRESH if view.complete else Story.UNKNOWN
+    if held > past.burst - 2:
+        if past.window <= held:
+            return known
+        if rested:
             return Story.IDLE
-        return Story.FRESH if view.complete else Story.UNKNOWN
-    if past.window > held:
-        return impossible
-    return Story.FRESH if view.complete else Story.UNKNOWN
+    # The window had been larger, and nothing made it smaller: something else held the sender.
+    return Story.BUFFER if bulk(first, view.response) else Story.IMPOSSIBLE
 
 
 def idle_window_restart(view: View) -> Finding | None:
