@@ -1,5 +1,6 @@
 """What the cause functions look at: one exchange, both its transfers, its connection's past, and the paths."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
 from netlab.analysis.exchange import Conversation, Raw
@@ -106,36 +107,16 @@ class Context:
 
 def build_view(conversation: Conversation, raw: Raw, context: Context) -> View:
     """Return the view of `raw`."""
-    paths = context.paths
-    up: list[Placed] = []
-    down: list[Placed] = []
-    up_acks: list[Placed] = []
-    down_acks: list[Placed] = []
-    for placed in raw.placed:
-        if placed.down:
-            if placed.end > placed.start:
-                down.append(placed)
-            if placed.ack >= 0:
-                down_acks.append(placed)
-        else:
-            if placed.end > placed.start:
-                up.append(placed)
-            if placed.ack >= 0:
-                up_acks.append(placed)
+    paths, known = context.paths, conversation.complete
+    up, up_acks, down, down_acks = _sort(raw)
     floor = floor_for(paths.rtt, context.shortest)
-    known = conversation.complete
     clock = None if paths.vantage is Vantage.SERVER else raw.clock
-    response = TransferBuilder(
-        mss=segment_size(conversation, down=True),
-        lag=paths.response_lag,
-        floor=floor,
-        knows_window=known,
-        clock=clock,
-    ).build(down, up_acks, raw.down_una, raw.down_edge)
-    request = TransferBuilder(
-        mss=segment_size(conversation, down=False), lag=paths.request_lag, floor=floor, knows_window=known
-    ).build(up, down_acks, raw.up_una, raw.up_edge)
-    request = _own_gaps(request, down)
+    mss = segment_size(conversation, down=True)
+    builder = TransferBuilder(mss=mss, lag=paths.response_lag, floor=floor, knows_window=known, clock=clock)
+    response = builder.build(down, up_acks, raw.down_una, raw.down_edge)
+    mss = segment_size(conversation, down=False)
+    builder = TransferBuilder(mss=mss, lag=paths.request_lag, floor=floor, knows_window=known)
+    request = _own_gaps(builder.build(up, down_acks, raw.up_una, raw.up_edge), down)
     first = raw.first_down
     idle = first.at - raw.last_down_at if first is not None and raw.last_down_at is not None else None
     return View(
@@ -157,11 +138,27 @@ def build_view(conversation: Conversation, raw: Raw, context: Context) -> View:
     )
 
 
+def _sort(raw: Raw) -> tuple[list[Placed], list[Placed], list[Placed], list[Placed]]:
+    """Return the client's data and ACKs, and the server's data and ACKs."""
+    up: list[Placed] = []
+    up_acks: list[Placed] = []
+    down: list[Placed] = []
+    down_acks: list[Placed] = []
+    for placed in raw.placed:
+        data, acks = (down, down_acks) if placed.down else (up, up_acks)
+        if placed.end > placed.start:
+            data.append(placed)
+        if placed.ack >= 0:
+            acks.append(placed)
+    return up, up_acks, down, down_acks
+
+
 def _own_gaps(request: Transfer, answers: list[Placed]) -> Transfer:
     """Return the request without the gaps in which the server spoke: there the client waited its turn."""
     if not request.gaps:
         return request
-    gaps = tuple(gap for gap in request.gaps if not any(gap.before.at < each.at < gap.resume.at for each in answers))
+    spoke = [each.at for each in answers]
+    gaps = tuple(gap for gap in request.gaps if bisect_left(spoke, gap.resume.at) <= bisect_right(spoke, gap.before.at))
     return request if len(gaps) == len(request.gaps) else replace(request, gaps=gaps)
 
 

@@ -85,24 +85,21 @@ def client_delay(view: View) -> Finding | None:
 
 def think_gaps(view: View) -> list[Gap]:
     """Return the gaps of the response that the server ended by itself, other explanations excluded."""
-    corked = timers.cork_gaps(view)
-    unseen = [each.loss.packet for each in loss.episodes(view)]
+    corked = {gap.position for gap in timers.cork_gaps(view)}
+    unseen = {each.loss.packet.frame for each in loss.episodes(view)}
     early = path.late_on_the_path(view)
     stops = window.stops_of(view)
+    stopped = {gap.position for gap in stops}
     impossible = bool(stops) and window.story(view, stops) is window.Story.IMPOSSIBLE
     chosen = []
     for gap in view.response.gaps:
-        if (
-            gap in corked
-            or (gap in stops and not impossible)
-            or gap.resume in unseen
-            or gap.position in early
-            or blocked_by_receiver(gap)
-        ):
+        at_stop = gap.position in stopped
+        elsewhere = gap.position in corked or (at_stop and not impossible) or gap.resume.frame in unseen
+        if elsewhere or gap.position in early or blocked_by_receiver(gap):
             continue
         # An ACK came before, but the first one had come long before: it was not what the server waited for.
-        late = gap.ending is Ending.ACK and gap not in stops and not nagle_here(view, gap)
-        lazy = gap.ending is Ending.ACK and impossible and gap in stops
+        late = gap.ending is Ending.ACK and not at_stop and not nagle_here(view, gap)
+        lazy = gap.ending is Ending.ACK and impossible and at_stop
         if gap.ending is Ending.SENDER or lazy or late:
             chosen.append(gap)
     return chosen
@@ -117,10 +114,8 @@ def first_wait(view: View) -> int:
     """Return the server's time before its first byte (ns), 0 where something else explains it."""
     if view.wait is None or timers.corked_first(view) is not None:
         return 0
-    if any(each.request for each in loss.episodes(view)):
-        return 0
     data = view.response.data
-    if not data or data[0].again:
+    if not data or data[0].again or any(each.request or each.loss.packet is data[0] for each in loss.episodes(view)):
         return 0
     held = view.clock.excess(data[0]) if view.clock is not None else 0
     return max(view.wait - held, 0)
