@@ -259,3 +259,17 @@ def test_remove_takes_an_unsound_one_away_too(installed):
     (installed / "netlab-manifest.json").unlink()
     engine.remove("26.7")
     assert not installed.exists()
+
+
+def test_an_interrupted_install_leaves_nothing_and_the_next_one_works(cache, monkeypatch):
+    def interrupt(text):
+        if text.endswith("so far"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "_TICK", 0.001)
+        with pytest.raises(KeyboardInterrupt):
+            installer.install("26.7", interrupt)
+    assert [path.name for path in cache.iterdir()] == [".26.7.lock"]
+    installer.install("26.7", lambda _text: None)
+    engine.verify("26.7")
