@@ -14,7 +14,7 @@ from netlab.native.client_info import ClientInfo, encode_info, read_info
 from netlab.native.messages import NOT_CHUNKED, Setting
 from netlab.native.server import encode_settings, read_revision, read_settings
 from netlab.native.types import UnsupportedError
-from netlab.native.wire import MAX_LIST, MAX_STRING, Reader, Step
+from netlab.native.wire import MAX_LIST, MAX_SETTINGS, MAX_STRING, Reader, Step
 from netlab.wire import ClientPacket
 
 _STAGE_COMPLETE = 2
@@ -182,8 +182,8 @@ def _read_old_settings(reader: Reader) -> Step[tuple[Setting, ...]]:
     """Read settings of a peer before 54429: their values have the setting's own type, and nothing says which."""
     out: list[Setting] = []
     while name := (yield from reader.string()):
-        if len(out) >= MAX_LIST:
-            raise RemoteProtocolError(f"more than {MAX_LIST} settings")
+        if len(out) >= MAX_SETTINGS:
+            raise RemoteProtocolError(f"more than {MAX_SETTINGS} settings")
         if name in _OLD_TEXT_SETTINGS:
             value = yield from reader.string()
         else:

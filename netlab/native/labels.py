@@ -21,6 +21,7 @@ from netlab.segments import Direction
 from netlab.wire import ClientPacket, ServerPacket
 
 _HELD = 1 << 20  # bytes kept of one direction while it waits for the other
+_TRIED = 1 << 16  # bytes of the client that are tried for a first query, by every reading at once
 
 
 class Mark(StrEnum):
@@ -219,6 +220,9 @@ class _Trials:
 
     def _drop(self) -> None:
         """Drop the readings that failed, unless they are all that is left of one that was certain."""
+        if self.fed[Direction.TO_SERVER] > _TRIED and not self.sure:
+            keep = [at for at, trial in enumerate(self.trials) if trial.queries]
+            self.trials, self.held = [self.trials[at] for at in keep], [self.held[at] for at in keep]
         keep = [at for at, trial in enumerate(self.trials) if not trial.stopped and not _contradicts(trial)]
         if keep or not (self.sure and self.trials):
             self.trials = [self.trials[at] for at in keep]

@@ -27,7 +27,7 @@ from netlab.native.messages import (
     TableStatus,
 )
 from netlab.native.types import UnsupportedError
-from netlab.native.wire import MAX_LIST, MAX_STRING, Reader, Step
+from netlab.native.wire import MAX_LIST, MAX_SETTINGS, MAX_STRING, Reader, Step
 from netlab.wire import ServerPacket
 
 _MAX_NESTED = 64
@@ -83,8 +83,8 @@ def read_settings(reader: Reader) -> Step[tuple[Setting, ...]]:
     """Read settings as text: (name, flags, value) up to an empty name."""
     out: list[Setting] = []
     while name := (yield from reader.string()):
-        if len(out) >= MAX_LIST:
-            raise RemoteProtocolError(f"more than {MAX_LIST} settings")
+        if len(out) >= MAX_SETTINGS:
+            raise RemoteProtocolError(f"more than {MAX_SETTINGS} settings")
         flags = yield from reader.varuint()
         out.append(Setting(name=name, flags=flags, value=(yield from reader.string(MAX_STRING))))
     return tuple(out)

@@ -14,10 +14,12 @@ from netlab.errors import RemoteProtocolError
 T = TypeVar("T")
 Step: TypeAlias = Generator[int, None, T]
 
-# The limits of ClickHouse's own reader (src/IO/ReadHelpers.h, src/Formats/NativeReader.cpp), or tighter.
+# The limits of ClickHouse's own reader (src/IO/ReadHelpers.h, src/Formats/NativeReader.cpp), or tighter: things of two
+# bytes each take the longest to read, so how many there may be bounds the time that bytes without a meaning can cost.
 MAX_STRING = 1 << 30  # a value in a column, SQL text, an exception's text
 MAX_NAME = 1 << 20  # a name, a type, a setting
-MAX_COLUMNS = 1_000_000
+MAX_COLUMNS = 1 << 16
+MAX_SETTINGS = 1 << 12
 MAX_ROWS = 10**12
 MAX_LIST = 1 << 20
 

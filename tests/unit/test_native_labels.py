@@ -271,3 +271,17 @@ def test_a_revision_beyond_what_is_read_says_so():
     assert of(spans, UP)[-1].kind is Mark.UNLABELLED
     assert "54999" in of(spans, UP)[-1].text
     assert of(spans, DOWN)[-1].end == talk.size(DOWN)
+
+
+def test_what_is_no_query_is_not_tried_for_long():
+    columns = b"\x02\x00\x01\x00\x02\xff\xff\xff\xff\x00\xff\xff\x03\x00" + bytes(1 << 20)
+    conversation, spans = label([(UP, columns)], middle=True, step=1448)
+    assert [(span.kind, span.start, span.end) for span in spans] == [(Mark.UNLABELLED, 0, len(columns))]
+    assert conversation._reading.trials == []
+
+
+def test_more_settings_than_any_server_has_are_an_error():
+    talk = Talk().handshake()
+    talk.feeds.append((UP, b"\x01\x00\x00" + b"\x01a\x00\x00" * 5000))
+    _, spans = label(talk.feeds)
+    assert "more than 4096 settings" in of(spans, UP)[-1].text
