@@ -21,7 +21,7 @@ from netlab.segments import Direction
 from netlab.wire import ClientPacket, ServerPacket
 
 _HELD = 1 << 20  # bytes kept of one direction while it waits for the other
-_TRIED = 1 << 16  # bytes of the client that are tried for a first query, by every reading at once
+_TRIED = 1 << 15  # bytes of the client that are tried for a first query, by every reading at once
 
 
 class Mark(StrEnum):
