@@ -38,5 +38,12 @@ def describe(peer: str, seen: bytes) -> RemoteProtocolError:
 
 def refusal(exception: ServerException, password: str) -> ServerExceptionError:
     """Return the error for an Exception in answer to a login; whatever the server says, the password is not shown."""
-    message = exception.message.replace(password, "***") if password else exception.message
+    # Servers of today add paragraphs of advice; the first line says what is wrong.
+    message = plain(exception).split("\n")[0].strip()
+    message = message.replace(password, "***") if password else message
     return ServerExceptionError(exception.code, exception.name, message, hint=_REFUSALS.get(exception.code, ""))
+
+
+def plain(exception: ServerException) -> str:
+    """Return the exception's message without its name, which servers repeat in front of it."""
+    return exception.message.removeprefix(f"{exception.name}: ")

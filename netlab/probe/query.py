@@ -13,7 +13,7 @@ from netlab.native.messages import ServerBlock, ServerException, ServerHello
 from netlab.native.stream import Event
 from netlab.probe import clock as clocks
 from netlab.probe.clock import Clock, SystemClock
-from netlab.probe.peer import describe, refusal
+from netlab.probe.peer import describe, plain, refusal
 from netlab.probe.transport import Chunk, Transport
 from netlab.samples import Arrival, QueryException, Sample, StampSource, TcpInfo
 from netlab.units import format_duration, ms, seconds
@@ -75,7 +75,7 @@ class _Answer:
         elif kind is ServerPacket.END_OF_STREAM:
             self.eos_at = at
         elif isinstance(packet, ServerException):
-            self.exception = QueryException(code=packet.code, name=packet.name, message=packet.message)
+            self.exception = QueryException(code=packet.code, name=packet.name, message=plain(packet))
 
 
 class Session:

@@ -97,7 +97,7 @@ def test_rows_add_up_over_blocks():
 
 
 def test_an_exception_ends_the_query_not_the_session():
-    refused = ServerException(code=60, name="DB::Exception", message="no such table")
+    refused = ServerException(code=60, name="DB::Exception", message="DB::Exception: no such table")
     made, _ = session([Delivery(ms(1), raw(HEADER, refused))], [Delivery(ms(1), raw(HEADER, rows(1), LAST, END))])
     sample = run(made)
     assert (sample.exception.code, sample.exception.message) == (60, "no such table")
@@ -230,7 +230,7 @@ def test_the_servers_version():
     ("code", "hint"), [(516, "password"), (193, "password"), (192, "user"), (81, "database"), (999, "")]
 )
 def test_a_refused_login(code, hint):
-    refused = ServerException(code=code, name="DB::Exception", message="no entry for hunter2")
+    refused = ServerException(code=code, name="DB::Exception", message="DB::Exception: no entry for hunter2\n\nAdvice")
     with pytest.raises(ServerExceptionError) as error:
         greeting(Delivery(ms(1), raw(refused)), password="hunter2")
     assert (error.value.code, error.value.message) == (code, "no entry for ***")
