@@ -6,25 +6,21 @@ the caller once it has shown it. A signal is saved too, and raised again.
 
 import time
 import uuid
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from netlab.analysis import diagnose
 from netlab.analysis.explain import Verdict, explain
 from netlab.analysis.match import matched_exchanges
-from netlab.capture.psh import psh_table
-from netlab.capture.read import open_capture
-from netlab.capture.second import pyshark_psh_table
-from netlab.diagnosis import CaptureDiagnosis, Exchange, PshTable
+from netlab.diagnosis import Exchange
 from netlab.environment import environment
-from netlab.errors import CaptureError, NetlabError, UsageError
+from netlab.errors import NetlabError, UsageError
 from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
 from netlab.run import Observer, Request, is_remote, measure
 from netlab.scenario import Scenario
 from netlab.store import save_record
+from netlab.worker import Task, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,27 +52,69 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
         if is_remote(server):
             raise UsageError(f"{server.label} runs already: it has no lab", hint=f"netlab probe {server.label}")
     make_folder(order.folder)
-    request = Request(scenario=order.scenario, folder=order.folder, password=order.password)
-    started_at, runs = time.time_ns(), list[ServerRun]()
     failure: NetlabError | None = None
-    with ThreadPoolExecutor(max_workers=1) as aside:
+    with ThreadPoolExecutor(max_workers=1) as aside, Worker() as worker:
         # Asked while the first lab is being built, before anything is timed.
-        asked = aside.submit(environment)
+        book = _Book(order=order, started_at=time.time_ns(), asked=aside.submit(environment))
+        request = Request(scenario=order.scenario, folder=order.folder, password=order.password)
         try:
             for server in order.scenario.servers:
-                measure(request, server, observer, runs.append)
+                measure(request, server, observer, book.add)
+                # Read at idle priority while the next lab is being built.
+                worker.begin(Task(folder=str(order.folder), run=book.runs[-1]))
         except NetlabError as error:
             failure = error
+            if len(book.runs) > worker.begun:
+                worker.begin(Task(folder=str(order.folder), run=book.runs[-1]))
         except KeyboardInterrupt as signal:
-            _conclude(order, runs, asked, started_at, interrupted=str(signal) or "SIGINT")
+            book.save(interrupted=str(signal) or "SIGINT")
             raise
         observer.phase("reading the captures")
-        record, verdicts = _conclude(order, runs, asked, started_at)
-    observer.phase("writing the reports")
-    from netlab.report import save
-
-    save(record, verdicts, order.folder)
+        book.runs = [worker.finish().run or run for run in book.runs]
+        record = book.save(finished=True)
+        verdicts = explain_all(record)
+        observer.phase("writing the reports")
+        worker.begin(Task(folder=str(order.folder), record=record, verdicts=verdicts))
+        worker.finish()
     return Outcome(record=record, verdicts=verdicts, failure=failure)
+
+
+def explain_all(record: RunRecord) -> tuple[Verdict, ...]:
+    """Return the verdict on each run that has a sound query."""
+    runs = [run for run in record.runs if any(s.void is None for s in run.samples)]
+    return tuple(explain(run, matched_exchanges(run), record.scenario) for run in runs)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Book:
+    """The record while it grows: on disk after every server, so that no kill loses what was measured."""
+
+    order: Order
+    started_at: int
+    asked: "Future[Environment]"
+    runs: list[ServerRun] = field(default_factory=list)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def add(self, run: ServerRun) -> None:
+        """Take a server's run over and save."""
+        self.runs.append(run)
+        self.save()
+
+    def save(self, *, finished: bool = False, interrupted: str | None = None) -> RunRecord:
+        """Write the record as it is, and return it."""
+        record = RunRecord(
+            run_id=self.run_id,
+            started_at=self.started_at,
+            finished_at=time.time_ns() if finished else None,
+            command_line=self.order.command_line,
+            scenario=self.order.scenario,
+            environment=self.asked.result(),
+            runs=tuple(self.runs),
+            interrupted=interrupted,
+            notes=tuple(f"{run.server.label}: {note}" for run in self.runs for note in run.notes),
+        )
+        save_record(record, self.order.folder)
+        return record
 
 
 def unmet_expectations(record: RunRecord) -> list[str]:
@@ -86,7 +124,10 @@ def unmet_expectations(record: RunRecord) -> list[str]:
         for run in record.runs:
             if run.server.label != label:
                 continue
-            for exchange in measured_exchanges(run):
+            exchanges = measured_exchanges(run)
+            if not exchanges:
+                unmet.append(f"{label}: no sound query in the capture, so the expectation is not met")
+            for exchange in exchanges:
                 if expected.cause is not None and exchange.cause != expected.cause:
                     unmet.append(f"{label}: expected cause {expected.cause}, got {exchange.cause}")
                 trips = exchange.extra_round_trips
@@ -98,58 +139,3 @@ def unmet_expectations(record: RunRecord) -> list[str]:
 def measured_exchanges(run: ServerRun) -> list[Exchange]:
     """Return the diagnosed exchanges of the run's sound samples, matched by when the request was sent."""
     return [pair for pair in matched_exchanges(run) if pair is not None]
-
-
-def _conclude(
-    order: Order,
-    runs: Sequence[ServerRun],
-    asked: "Future[Environment]",
-    started_at: int,
-    interrupted: str | None = None,
-) -> tuple[RunRecord, tuple[Verdict, ...]]:
-    """Diagnose, and save the record."""
-    notes = [f"{run.server.label}: {note}" for run in runs for note in run.notes]
-    read = tuple(_read_captures(run, order.folder, notes) for run in runs)
-    verdicts = tuple(
-        explain(run, matched_exchanges(run), order.scenario) for run in read if any(s.void is None for s in run.samples)
-    )
-    record = RunRecord(
-        run_id=uuid.uuid4().hex,
-        started_at=started_at,
-        finished_at=None if interrupted else time.time_ns(),
-        command_line=order.command_line,
-        scenario=order.scenario,
-        environment=asked.result(),
-        runs=read,
-        interrupted=interrupted,
-        notes=tuple(notes),
-    )
-    save_record(record, order.folder)
-    return record, verdicts
-
-
-def _read_captures(run: ServerRun, folder: Path, notes: list[str]) -> ServerRun:
-    capture = next((c for c in run.captures if c.vantage == "server"), None)
-    if capture is None:
-        return run
-    path = folder / capture.path
-    try:
-        diagnosis = _diagnose(path)
-        return replace(run, diagnosis=replace(diagnosis, file=capture.path), psh=_psh(path, run, notes))
-    except CaptureError as error:
-        notes.append(f"{run.server.label}: {error}")
-        return run
-
-
-def _diagnose(path: Path) -> CaptureDiagnosis:
-    with open_capture(path) as capture:
-        return diagnose(capture.segments(), file=str(path), summary=capture.summary)
-
-
-def _psh(path: Path, run: ServerRun, notes: list[str]) -> PshTable:
-    """Return the PSH table of the whole capture by pyshark; by our own reader where there is no tshark."""
-    try:
-        return pyshark_psh_table(path, run.server.port)
-    except CaptureError as error:
-        notes.append(f"{run.server.label}: the PSH table is our own reader's, without a second opinion: {error}")
-        return psh_table(path, run.server.port)

@@ -154,7 +154,7 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
         observer.lab_ready(server, progress.rtt)
         observer.phase(f"{server.label}: starting the server")
         running = start(server, lab.server, str(request.folder / f"{stem}.log"))
-        stack.callback(running.close)
+        # Not closed here: its data is scratch, and the lab's end takes its process down at once.
         dumpers = [
             _dump(end, request.folder / f"{stem}.{end.name}.pcapng", server, stack) for end in (lab.client, lab.server)
         ]

@@ -1,0 +1,134 @@
+"""A process beside a run that reads captures and draws reports, so that neither waits for the imports of the other.
+
+It runs at idle priority: whatever is being measured goes first. One request, one answer, in order, each a length and a
+MessagePack document on its standard streams; the end of its input ends it.
+"""
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import msgspec
+
+from netlab.analysis.explain import Verdict
+from netlab.errors import NetlabError, OperationError, OutputError
+from netlab.record import RunRecord, ServerRun
+
+_LENGTH = struct.Struct("=Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Read the captures of `run`, or save the reports of `record`."""
+
+    folder: str
+    run: ServerRun | None = None
+    record: RunRecord | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The run with its diagnosis; or what went wrong."""
+
+    run: ServerRun | None = None
+    error: str | None = None
+    hint: str = ""
+
+
+class Worker:
+    """The owner's side: `begin` a task, then `finish` it. A context manager that ends the process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self.begun = 0  # tasks so far
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "netlab.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is the owner's to handle
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        if kind is not None:
+            process.kill()
+        process.wait()
+
+    def begin(self, task: Task) -> None:
+        """Send a task. Raises OperationError when the worker is gone."""
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            _put(self._process.stdin, msgspec.msgpack.encode(task))
+        except BrokenPipeError as error:
+            raise OperationError("the reading process died", hint="is the machine out of memory?") from error
+        self.begun += 1
+
+    def finish(self) -> Answer:
+        """Return the answer to the oldest task that has none yet. Raises OutputError, OperationError."""
+        assert self._process is not None and self._process.stdout is not None
+        data = _get(self._process.stdout)
+        if data is None:
+            raise OperationError("the reading process died", hint="its own words, if any, are above on stderr")
+        answer = msgspec.msgpack.decode(data, type=Answer)
+        if answer.error is not None:
+            raise OutputError(answer.error, hint=answer.hint)
+        return answer
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # Imported while the first lab is being built: together they take longer than the work itself.
+    from netlab.reading import read_captures
+    from netlab.report import save
+
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    while (data := _get(source)) is not None:
+        task = msgspec.msgpack.decode(data, type=Task)
+        answer = Answer()
+        try:
+            if task.run is not None:
+                answer = Answer(run=read_captures(task.run, Path(task.folder)))
+            elif task.record is not None:
+                save(task.record, task.verdicts, Path(task.folder))
+        except NetlabError as error:
+            answer = Answer(error=error.what, hint=error.hint)
+        with contextlib.suppress(BrokenPipeError):
+            _put(target, msgspec.msgpack.encode(answer))
+
+
+def _put(stream: IO[bytes], data: bytes) -> None:
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _get(stream: IO[bytes]) -> bytes | None:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    size = _LENGTH.unpack(head)[0]
+    data = stream.read(size)
+    return data if len(data) == size else None
+
+
+if __name__ == "__main__":
+    main()
