@@ -23,6 +23,7 @@ from netlab.tables import Table, parse_toml, read_text
 from netlab.units import NS_PER_MS, NS_PER_S, NS_PER_US, parse_fraction
 from netlab.validate import check_scenario, parse_server, scripted_label
 
+_KERNEL = "kernel"  # an initcwnd left to the kernel, as TOML has no word for nothing
 _PASSWORD = "a password does not belong in a scenario file"
 _PASSWORD_HINT = "give it in the environment as NETLAB_PASSWORD, or with --password-file"
 
@@ -135,8 +136,9 @@ def _tcp(root: Table, name: str, default: Tcp) -> Tcp:
     table = root.table(name)
     if table is None:
         return default
+    kernels_own = table.value("initcwnd") == _KERNEL
     tcp = Tcp(
-        initcwnd=_or(table.integer("initcwnd"), default.initcwnd),
+        initcwnd=None if kernels_own else _or(table.integer("initcwnd"), default.initcwnd),
         congestion=_or(table.choice("congestion", Congestion), default.congestion),
         slow_start_after_idle=_or(table.flag("slow_start_after_idle"), default.slow_start_after_idle),
         no_metrics_save=_or(table.flag("no_metrics_save"), default.no_metrics_save),
@@ -286,7 +288,7 @@ def _emulation_values(emulation: Emulation) -> dict[str, Any]:
 
 def _tcp_values(tcp: Tcp) -> dict[str, Any]:
     return {
-        "initcwnd": tcp.initcwnd,
+        "initcwnd": _KERNEL if tcp.initcwnd is None else tcp.initcwnd,
         "congestion": tcp.congestion.value,
         "slow_start_after_idle": tcp.slow_start_after_idle,
         "no_metrics_save": tcp.no_metrics_save,

@@ -10,6 +10,7 @@ from netlab.files import write_file
 from netlab.record import SCHEMA, RunRecord
 
 RECORD = "record.json"
+_KIND, _, _MAJOR = SCHEMA.partition("/")
 
 
 def save_record(record: RunRecord, folder: Path) -> Path:
@@ -20,7 +21,11 @@ def save_record(record: RunRecord, folder: Path) -> Path:
 
 
 def load_record(path: Path) -> RunRecord:
-    """Read a record, or the record of a run's folder. Raises UsageError that says where and what."""
+    """Read a record, or the record of a run's folder. Raises UsageError that says where and what.
+
+    Any record of the same major schema loads: fields that it does not know yet take their defaults, and fields that
+    this netlab does not know are left out.
+    """
     file = path / RECORD if path.is_dir() else path
     try:
         raw = file.read_bytes()
@@ -28,9 +33,10 @@ def load_record(path: Path) -> RunRecord:
         raise UsageError(f"{file}: {error.strerror}", hint="name a run's folder or its record.json") from error
     try:
         schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON ({error})", hint="the file is cut or not a record") from error
-    if schema != SCHEMA:
+    kind, _, version = str(schema).partition("/")
+    if kind != _KIND or version.partition(".")[0] != _MAJOR:
         raise UsageError(f"{file}: its schema is {schema}, not {SCHEMA}", hint="read it with the netlab that wrote it")
     try:
         return msgspec.json.decode(raw, type=RunRecord)

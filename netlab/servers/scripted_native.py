@@ -18,7 +18,6 @@ from netlab.errors import RemoteProtocolError
 from netlab.native import revisions, server
 from netlab.native.blocks import Dialect
 from netlab.native.client import ClientBlock, ClientHello, Query, TablesStatusRequest
-from netlab.native.compression import Method
 from netlab.native.connection import chunk
 from netlab.native.messages import (
     CHUNKED,
@@ -100,6 +99,9 @@ class Log(Interface):
 
     def note(self, what: str, **fields: object) -> None:
         """Note an event."""
+
+    def playing(self, query: int, player: Player) -> None:
+        """Note that `player` answers `query` now."""
 
     def wrote(self, query: int, player: Player) -> None:
         """Note what a player has sent, and let it forget that."""
@@ -197,10 +199,10 @@ class NativeSession:
 
     def _run(self, query: Query) -> None:
         self._queries += 1
+        self._log.playing(self._queries, self._player)
         answer = choose(query.sql, self._play.train)
-        dialect = Dialect(
-            revision=self._link.revision, compression=Method.NONE if self._link.method is not None else None
-        )
+        # Sizes in a train are those before compression.
+        dialect = Dialect(revision=self._link.revision, compression=self._link.method)
         end: ServerMessage = ServerSignal(kind=ServerPacket.END_OF_STREAM)
         try:
             if isinstance(answer, Answer):
@@ -240,7 +242,7 @@ class NativeSession:
         self._player.write(Write(data=data, parts=(part,)))
         self._log.wrote(self._queries, self._player)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         """See what the client sent while a train plays. Raises StoppedError."""
         if not self._receive():
             raise StoppedError("the client went away in the middle of an answer")
@@ -250,6 +252,7 @@ class NativeSession:
                 raise _CancelledError("the client cancelled")
             if event.kind is ClientPacket.PING:
                 raise StoppedError("a Ping came while a query ran")
+        return True
 
     def _receive(self) -> bool:
         """Take what the client sent; return whether it still sends."""

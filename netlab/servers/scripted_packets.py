@@ -207,7 +207,7 @@ def _log_rows(rows: int, texts: Sequence[str] | None, text: str) -> Block:
         ("event_time_microseconds", "UInt32", [0] * rows),
         ("host_name", "String", [_HOST] * rows),
         ("query_id", "String", [""] * rows),
-        ("thread_id", "UInt64", [0] * rows),
+        ("thread_id", "UInt64", [1] * rows),  # 0 reads as "absent" to clickhouse-driver
         ("priority", "Int8", [8] * rows),
         ("source", "String", ["executeQuery"] * rows),
         ("text", "String", [text or "a line of the log"] * rows if texts is None else texts),

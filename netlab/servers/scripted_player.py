@@ -70,8 +70,8 @@ def actions(steps: Iterable[Step], encode: Callable[[Send], bytes | None]) -> It
 def writes(train: Iterable[Action], delivery: Delivery) -> Iterator[Action]:
     """Yield `train` in the writes that `delivery` makes of it.
 
-    BATCHED is what 26.9 does: the header and each block of rows leave at once with what precedes them, and so does
-    whatever waits when a pause begins (Progress stays timely); the rest is one write.
+    BATCHED is what 26.9 does: the header and each block of rows leave at once, with log lines that precede the rows;
+    so does whatever waits when a pause begins, as Progress must be timely; the rest is one write.
     """
     if delivery is Delivery.CORK:
         yield Cork(on=True)
@@ -103,14 +103,17 @@ def _batched(train: Iterable[Action]) -> Iterator[Action]:
             yield from _joined(held)
             yield action
             continue
-        if Part.HEADER in action.parts and Part.TABLE_COLUMNS not in (part for write in held for part in write.parts):
-            yield from _joined(held)  # a log line before the header does not wait for it
+        waiting = {part for write in held for part in write.parts}
+        first = Part.HEADER in action.parts and Part.TABLE_COLUMNS not in waiting  # a log line does not wait for it
+        if first or (Part.DATA in action.parts and waiting & _INTERACTIVE):
+            yield from _joined(held)
         held.append(action)
         if _LEAVES_AT_ONCE & set(action.parts):
             yield from _joined(held)
     yield from _joined(held)
 
 
+_INTERACTIVE = {Part.PROGRESS.value, Part.PROFILE_EVENTS.value}  # before rows they are news of a query that runs
 _LEAVES_AT_ONCE = {Part.HEADER.value, Part.DATA.value, Part.EXCEPTION.value}
 
 
@@ -122,11 +125,16 @@ def _joined(held: list[Write]) -> Iterator[Write]:
 
 
 class Player:
-    """Plays actions on a connected socket. `poll` is asked during pauses and before writes; it raises StoppedError."""
+    """Plays actions on a connected socket.
 
-    def __init__(self, connection: sockets.socket, poll: Callable[[], None]) -> None:
+    `look` is called where the client sent something during a pause or before a write; it returns whether the client
+    may send more, or raises StoppedError.
+    """
+
+    def __init__(self, connection: sockets.socket, look: Callable[[], bool]) -> None:
         self._socket = connection
-        self._poll = poll
+        self._look = look
+        self._listening = True
         self.sent: list[Sent] = []
 
     def play(self, train: Iterable[Action]) -> None:
@@ -134,8 +142,7 @@ class Player:
         for action in ahead(train):
             match action:
                 case Write():
-                    if self._readable(0):
-                        self._poll()
+                    self._listen(0)
                     self.write(action)
                 case Pause():
                     self._pause(action.duration)
@@ -161,16 +168,17 @@ class Player:
     def _pause(self, duration: int) -> None:
         due = time.monotonic_ns() + duration
         while (left := due - time.monotonic_ns() - _SPIN) > 0:
-            if self._readable(left):
-                self._poll()
+            self._listen(left)
         while time.monotonic_ns() < due:
             pass
 
-    def _readable(self, wait: int) -> bool:
-        """Whether the client sent something, or went, within `wait` ns. Not select(): descriptors may exceed 1024."""
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN)
-        return bool(poller.poll(wait / NS_PER_MS))
+    def _listen(self, wait: int) -> None:
+        """Wait `wait` ns at most for the client to say something."""
+        poller = select.poll()  # not select(): descriptors may exceed 1024
+        if self._listening:
+            poller.register(self._socket, select.POLLIN)
+        if poller.poll(wait / NS_PER_MS):
+            self._listening = self._look()
 
     def _leave(self, how: Leave) -> None:
         if how is Leave.EXIT:

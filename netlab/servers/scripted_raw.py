@@ -20,7 +20,6 @@ class RawSession:
         self._play = play
         self._log = log
         self._ahead = bytearray()  # read beyond the request in hand
-        self._closed = False
         self._player = Player(connection, self._look)
 
     def run(self) -> None:
@@ -30,6 +29,7 @@ class RawSession:
             answer = next(answers, None)
             if answer is None:
                 raise RemoteProtocolError("no answer of the train fits the request")
+            self._log.playing(number, self._player)
             try:
                 self._player.play(writes(actions(answer.steps, opaque), self._play.delivery))
             finally:
@@ -64,11 +64,11 @@ class RawSession:
         del self._ahead[: at + len(until)]
         return line
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Take what the client sends during an answer. One that has closed its half still gets the answer."""
         if len(self._ahead) > _KEPT:
             raise StoppedError("the client sends requests without waiting for answers")
-        if not self._receive():
-            raise StoppedError("the client went away in the middle of an answer")
+        return self._receive()
 
     def _receive(self) -> bool:
         data = self._socket.recv(_RECEIVE)
