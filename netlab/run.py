@@ -7,6 +7,7 @@ error, a signal), what was measured is in the record.
 import socket as sockets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from netlab.capture.dump import Dumper
 from netlab.errors import CaptureError, NetlabError, VoidRunError
+from netlab.hosts import Host
 from netlab.lab import Lab, tcpinfo
 from netlab.native.connection import Login
 from netlab.probe.query import BrokenAnswerError, Session, Watch
@@ -153,11 +155,15 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
         progress.rtt = lab.verify()
         observer.lab_ready(server, progress.rtt)
         observer.phase(f"{server.label}: starting the server")
-        running = start(server, lab.server, str(request.folder / f"{stem}.log"))
-        # Not closed here: its data is scratch, and the lab's end takes its process down at once.
-        dumpers = [
-            _dump(end, request.folder / f"{stem}.{end.name}.pcapng", server, stack) for end in (lab.client, lab.server)
-        ]
+        ends = (lab.client, lab.server)
+        with ThreadPoolExecutor(max_workers=len(ends)) as aside:
+            # Both captures begin while the server starts: each is a process that takes a moment to be there.
+            begun = [aside.submit(_dump, end, request.folder / f"{stem}.{end.name}.pcapng", server) for end in ends]
+            try:
+                running = start(server, lab.server, str(request.folder / f"{stem}.log"))
+                # Not closed here: its data is scratch, and the lab's end takes its process down at once.
+            finally:
+                dumpers = [stack.enter_context(future.result()) for future in begun]
         try:
             with ExitStack() as connection:
                 target = _Target(server=server, address=running.address, lab=lab)
@@ -174,9 +180,8 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
                 progress.lateness = lab.lateness(progress.started_at, time.time_ns())
 
 
-def _dump(end: object, path: Path, server: Server, stack: ExitStack) -> Dumper:
-    dumper = Dumper.start(end, path, port=server.port, comment=f"{server.label}")  # type: ignore[arg-type]
-    return stack.enter_context(dumper)
+def _dump(end: Host, path: Path, server: Server) -> Dumper:
+    return Dumper.start(end, path, port=server.port, comment=f"{server.label}, seen at the {end.name}")
 
 
 def _stop(dumper: Dumper, progress: _Progress) -> None:

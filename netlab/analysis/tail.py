@@ -15,7 +15,7 @@ class Summary:
 
 
 def percentile(ordered: list[int], share: float) -> int:
-    """Return the `share` percentile (0 to 1) of a sorted, non-empty list: the nearest rank, a value that was measured."""
+    """Return the `share` percentile (0 to 1) of a sorted, non-empty list: the nearest rank, so a measured value."""
     rank = max(1, -(-len(ordered) * round(share * 10_000) // 10_000))
     return ordered[rank - 1]
 

@@ -1,6 +1,7 @@
 """Everything a run's folder shows people: report.md, report.html and the pictures."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from netlab.analysis.explain import Verdict
@@ -12,16 +13,32 @@ from netlab.report import html, markdown, plots
 from netlab.report.tables import sound
 
 
+def save_queries(run: ServerRun, folder: Path) -> None:
+    """Write the picture of every query of `run` early: the end of all runs need not wait for it. Raises OutputError."""
+    rows = [(f"query {number}", exchange) for number, exchange in _numbered(run)][:_MOST]
+    if rows:
+        write_file(folder / _queries_name(run), plots.waterfalls(rows))
+
+
 def save(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
     """Write the reports of `record` into `folder`, each file whole or not at all. Raises OutputError."""
     pictures = _pictures(record)
     for name, _, png in pictures:
         write_file(folder / name, png)
+    for run in record.runs:
+        with suppress(FileNotFoundError):
+            png = (folder / _queries_name(run)).read_bytes()
+            pictures.append((_queries_name(run), f"Every query of {run.server.label}", png))
     text = markdown.report(record, verdicts, [(name, what) for name, what, _ in pictures])
     write_file(folder / "report.md", text.encode())
-    write_file(
-        folder / "report.html", html.report(record, verdicts, [(png, what) for _, what, png in pictures]).encode()
-    )
+    page = html.report(record, verdicts, [(png, what) for _, what, png in pictures])
+    write_file(folder / "report.html", page.encode())
+
+
+def _queries_name(run: ServerRun) -> str:
+    """Return the picture's name: that of the server's captures."""
+    stem = next((c.path.removesuffix(f".{c.vantage}.pcapng") for c in run.captures), "server")
+    return f"{stem}.queries.png"
 
 
 def _pictures(record: RunRecord) -> list[tuple[str, str, bytes]]:
@@ -36,11 +53,6 @@ def _pictures(record: RunRecord) -> list[tuple[str, str, bytes]]:
     timed = [run for run in record.runs if any(s.tail is not None for s in sound(run))]
     if timed:
         made.append(("tails.png", "Each query's tail", plots.tails(timed, record.scenario.link.rtt)))
-    made += [
-        (f"queries-{index}.png", f"Every query of {run.server.label}", plots.waterfalls(rows))
-        for index, run in enumerate(record.runs, 1)
-        if len(rows := [(f"query {n}", e) for n, e in _numbered(run)][:_MOST]) > 1
-    ]
     return made
 
 
