@@ -66,7 +66,7 @@ def test_psh_histogram_against_one_tshark_pass(capture, capsys):
     ours = seconds(lambda: psh_table(capture, SERVER.port))
     pushes = sum(1 for line in printed.splitlines() if is_push(line.split(b"\t")))
     with capsys.disabled():
-        print(f"\nPSH histogram of {PACKETS:,} packets: ours {ours:.2f} s, one tshark pass {tshark:.1f} s")  # noqa: T201
+        print(f"\nPSH histogram of {PACKETS:,} packets: ours {ours:.2f} s, one tshark pass {tshark:.1f} s")
     assert psh_table(capture, SERVER.port).segments == pushes
     assert ours <= tshark / 2
 
@@ -83,7 +83,7 @@ def test_segments_per_second(capture, capsys):
 
     rate = PACKETS / min(seconds(read) for _ in range(2))
     with capsys.disabled():
-        print(f"\n{rate:,.0f} segments per second")  # noqa: T201
+        print(f"\n{rate:,.0f} segments per second")
     assert rate >= 200_000
 
 
@@ -91,7 +91,7 @@ def test_memory_is_flat(tmp_path, capsys):
     """Peak memory of reading PACKETS and ten times as many, each in a fresh process, from a pipe: no file is needed."""
     peaks = [peak(1), peak(10)]
     with capsys.disabled():
-        print(f"\npeak memory: {peaks[0]:,} KB for {PACKETS:,} packets, {peaks[1]:,} KB for ten times as many")  # noqa: T201
+        print(f"\npeak memory: {peaks[0]:,} KB for {PACKETS:,} packets, {peaks[1]:,} KB for ten times as many")
     assert peaks[1] <= peaks[0] * 1.2
 
 
