@@ -162,7 +162,12 @@ class Exchange:
 
     @property
     def tail(self) -> int | None:
-        """ns from the first row (Native) or the first byte to the last byte of the response."""
+        """ns from the first row (Native) or the first byte to the last byte of the response.
+
+        An answer that ended in an exception has none.
+        """
+        if self.exception is not None:
+            return None
         start = self.first_row_at if self.first_row_at is not None else self.first_byte_at
         end = self.eos_at if self.eos_at is not None else self.last_byte_at
         if start is None or end is None or (self.eos_at is not None and self.first_row_at is None):

@@ -124,7 +124,7 @@ class Net:
 
     def connect(self) -> None:
         self._emit("client", -1, b"", Flag.SYN, syn=True)
-        self._travel("client", 60, lambda: self._emit_synack())
+        self._travel("client", 60, self._emit_synack)
 
     def _emit_synack(self) -> None:
         self._tap_arrival("server")
@@ -147,7 +147,7 @@ class Net:
                 payload = payload[:room]
         # A small unsent tail takes the new bytes in: tcp_sendmsg appends to it.
         start = end.bounds[-2] if len(end.bounds) > 1 else end.nxt
-        if end.bounds and end.bounds[-1] - start < self.mss and start >= end.nxt:
+        if end.bounds and (end.bounds[-1] - start) % self.mss and start >= end.nxt:
             end.bounds.pop()
         end.data += payload
         end.written += len(payload)
@@ -393,59 +393,56 @@ class Net:
         tap.append(segment._replace(frame=len(tap) + 1, at=self.now))
 
 
-def serve(
-    net: Net,
-    queries: list[tuple[int, list[tuple[int, int]]]],
-    *,
-    request: int = 120,
-    halves: int = 0,
-    first_idle: int = 0,
-) -> None:
-    """Script request/response exchanges: each (idle before it, [(pause, bytes), ...] the server's writes).
+@dataclass
+class Turn:
+    """One exchange: silence of the client before it, what it writes, what the server then writes: (pause, bytes)."""
 
-    `halves`: the request goes in two writes with that pause between them.
-    """
+    idle: int
+    asks: list[tuple[int, bytes]]
+    answers: list[tuple[int, bytes]]
+
+
+def converse(net: Net, turns: list[Turn]) -> None:
+    """Play `turns` one after the other on a new connection, to the end."""
     net.connect()
-    state = {"query": -1, "got": 0, "need": 0, "want": 0}
+    position = {"asked": -1, "answered": -1}
+    need = list(itertools.accumulate(sum(len(data) for _, data in turn.asks) for turn in turns))
+    want = list(itertools.accumulate(sum(len(data) for _, data in turn.answers) for turn in turns))
+
+    def play(name: str, writes: list[tuple[int, bytes]]) -> None:
+        delay = 0
+        for pause, data in writes:
+            delay += pause + 15_000
+            net.after(delay, lambda data=data: net.write(name, data))
 
     def ask() -> None:
-        state["query"] += 1
-        if state["query"] >= len(queries):
-            return
-        state["need"] += request
-        state["want"] += sum(size for _, size in queries[state["query"]][1])
-        if halves:
-            net.write("client", b"q" * (request // 2))
-            net.after(halves, lambda: net.write("client", b"q" * (request - request // 2)))
-        else:
-            net.write("client", b"q" * request)
+        position["asked"] += 1
+        play("client", turns[position["asked"]].asks)
 
     def answer() -> None:
-        if net.ends["server"].rcv < state["need"] or state["got"] == state["need"]:
-            return
-        state["got"] = state["need"]
-        delay = 0
-        for pause, size in queries[state["query"]][1]:
-            delay += pause + 15_000
-            net.after(delay, lambda size=size: net.write("server", b"r" * size))
+        now = position["asked"]
+        if now > position["answered"] and net.ends["server"].rcv >= need[now]:
+            position["answered"] = now
+            play("server", turns[now].answers)
 
     def done() -> None:
-        if net.ends["client"].rcv >= state["want"] and state["query"] >= 0:
-            state["want"] = 1 << 60
-            following = state["query"] + 1
-            if following < len(queries):
-                state["want"] = sum(sum(size for _, size in each[1]) for each in queries[:following])
-                idle = queries[following][0]
-                state_want = state["want"]
-
-                def go() -> None:
-                    state["want"] = state_want
-                    ask()
-
-                state["want"] = 1 << 60
-                net.after(idle + 100_000, go)
+        now = position["asked"]
+        whole = 0 <= now < len(turns) - 1 and net.ends["client"].rcv >= want[now]
+        if now == position["answered"] and whole and position.get("next") != now + 1:
+            position["next"] = now + 1
+            net.after(turns[now + 1].idle + 100_000, ask)
 
     net.on_data["server"] = answer
     net.on_data["client"] = done
-    net.after(2 * net.rtt + first_idle + MS, ask)
+    net.after(2 * net.rtt + MS + turns[0].idle, ask)
     net.run()
+
+
+def serve(net: Net, queries: list[tuple[int, list[tuple[int, int]]]], *, request: int = 120, halves: int = 0) -> None:
+    """Play exchanges of sizes: each (idle before it, [(pause, bytes), ...] the server's writes).
+
+    `halves`: the request goes in two writes with that pause between them.
+    """
+    asks = [(0, b"q" * (request // 2)), (halves, b"q" * (request - request // 2))] if halves else [(0, b"q" * request)]
+    turns = [Turn(idle, asks, [(pause, b"r" * size) for pause, size in train]) for idle, train in queries]
+    converse(net, turns)

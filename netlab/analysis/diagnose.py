@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from netlab.analysis.causes.gaps import window_stops
-from netlab.analysis.exchange import Conversation, Raw
+from netlab.analysis.exchange import Conversation
 from netlab.analysis.flow import ACK, SYN, Half, Placed, server_is_source
 from netlab.analysis.judge import judge
 from netlab.analysis.options import DEFAULT_OPTIONS, Detail, Options
+from netlab.analysis.raw import Raw
 from netlab.analysis.vantage import Paths
 from netlab.analysis.vantage import judge as judge_paths
 from netlab.analysis.view import Context, Past, View, advance, build_view, segment_size, waited_a_timer
@@ -89,6 +90,7 @@ class Diagnoser:
         down = server_is_source(segment)
         client, server = (destination, source) if down else (source, destination)
         conversation = Conversation(len(self.connections), client, server, self.options.exchange_segments)
+        conversation.last_at = segment.at
         followed = Followed(conversation)
         self.connections.append(None)
         self._open[conversation.index] = followed
@@ -119,9 +121,8 @@ class Diagnoser:
         return half.isn != segment.seq if half.isn >= 0 else half.started
 
     def _evict(self) -> None:
-        oldest = min(self._open.values(), key=lambda followed: followed.conversation.last_at)
-        limit = oldest.conversation.last_at
-        for followed in [each for each in self._open.values() if each.conversation.last_at <= limit][:64]:
+        silent = sorted(self._open.values(), key=lambda each: (each.conversation.last_at, each.conversation.index))
+        for followed in silent[: max(1, len(silent) // 16)]:
             self._close(followed)
 
     def _settle_all(self) -> None:

@@ -7,6 +7,7 @@ sends new data after the server has answered has begun the next request. A reque
 from netlab.analysis.flow import FIN, RST, SYN, Half, Placed, place
 from netlab.analysis.labels import Labeller, Mark, Reassembler
 from netlab.analysis.native import native_labeller
+from netlab.analysis.raw import Raw
 from netlab.analysis.transfer import SenderClock
 from netlab.analysis.vantage import Timing
 from netlab.diagnosis import ExchangeKind, Protocol
@@ -22,57 +23,6 @@ _TICKS = (1_000, NS_PER_MS, 2 * NS_PER_MS, 4 * NS_PER_MS, 10 * NS_PER_MS, 100 * 
 _LATE = 8  # finished exchanges that late labels may still reach
 _LARGEST_PACKET = 64 << 20
 _POSTGRES_STARTUP = frozenset({b"\x00\x03\x00\x00", b"\x04\xd2\x16\x2f", b"\x04\xd2\x16\x30"})
-
-
-class Raw:
-    """One exchange before judgement: its segments in capture order and what the connection was before it."""
-
-    __slots__ = (
-        "clock",
-        "cut",
-        "down_before",
-        "down_edge",
-        "down_una",
-        "exceptions",
-        "first_down",
-        "first_row_at",
-        "first_up",
-        "head",
-        "kind",
-        "last_activity",
-        "last_down_at",
-        "last_up_at",
-        "marks",
-        "placed",
-        "query",
-        "request_bytes",
-        "request_end_at",
-        "response_bytes",
-        "response_end_at",
-        "up_edge",
-        "up_una",
-    )
-
-    def __init__(self) -> None:
-        self.kind = ExchangeKind.QUERY
-        self.placed: list[Placed] = []
-        self.marks: tuple[list[Mark], list[Mark]] = ([], [])  # up, down
-        self.first_up: Placed | None = None
-        self.first_down: Placed | None = None
-        self.last_activity: int | None = None  # last data of either side before the request
-        self.last_down_at: int | None = None  # last data of the server before this exchange
-        self.last_up_at: int | None = None
-        self.down_before = False
-        self.down_una = self.down_edge = self.up_una = self.up_edge = 0
-        self.query: str | None = None
-        self.exceptions: list[str] = []
-        self.first_row_at: int | None = None
-        self.response_end_at: int | None = None
-        self.request_bytes = self.response_bytes = 0
-        self.request_end_at: int | None = None  # last new byte of the request
-        self.clock: SenderClock | None = None
-        self.cut = 0  # segments left out of the middle
-        self.head = b""
 
 
 class Conversation:
@@ -184,6 +134,8 @@ class Conversation:
 
     def finish(self) -> None:
         """End the connection: what is open becomes an exchange, a lone goodbye does not."""
+        if self.labeller is not None:
+            self._spread(self._moved(self.labeller.finish()))
         current = self.current
         self.current = None
         if current is None:
@@ -209,6 +161,8 @@ class Conversation:
         down = placed.down
         marks = self._label(segment, placed) if self.labeller is not None or not self.sniffed else []
         if placed.again or placed.filled_after >= 0:
+            if down and placed.filled_after >= 0 and self.current is not None:
+                self.current.last_byte_at = placed.at
             self._note(marks, placed)
             return
         if down:
@@ -222,7 +176,7 @@ class Conversation:
         current = self.current
         if self.protocol is Protocol.TLS and segment.payload[:1] == bytes([_TLS_ALERT]):
             return
-        if current is None or self._answered(current, marks):
+        if current is None or self._answered(current, placed, marks):
             if current is not None:
                 self._done(current)
             current = self._begin(placed, segment.payload)
@@ -234,13 +188,13 @@ class Conversation:
         if current.first_down is None:
             current.request_end_at = placed.at
 
-    def _answered(self, current: Raw, marks: list[Mark]) -> bool:
+    def _answered(self, current: Raw, placed: Placed, marks: list[Mark]) -> bool:
         """Whether the client's new data begin the next exchange."""
         live = self.labeller is not None and self.labeller.recognised and all(each.whole for each in self.streams)
         if not live:
             return current.first_down is not None
         mine = [mark.label for mark in marks if not mark.down]
-        if mine and all(label == "Addendum" for label in mine):
+        if set(mine) == {"Addendum"} and max(mark.end for mark in marks) >= placed.end:
             return False  # it answers the server's Hello: the handshake's last word, not a request
         if self.ended:
             return True
@@ -260,6 +214,7 @@ class Conversation:
             current.down_una = min(self.down.una, placed.start)
             current.down_edge = self.down.una + max(self.up.window, 0)
         current.response_bytes += placed.length
+        current.last_byte_at = placed.at
 
     def _begin(self, placed: Placed, head: bytes) -> Raw:
         raw = Raw()
@@ -330,19 +285,38 @@ class Conversation:
             raw, at = self._home(mark, placed)
             if raw is None:
                 continue
-            raw.marks[mark.down].append(mark)
             if mark.down:
                 self.labelled = mark.end
             if mark.ends_response and raw is self.current:
                 self.ended = True
-            if not mark.down:
-                self._note_request(raw, mark)
-            elif mark.label == "EndOfStream":
-                raw.response_end_at = at
-            elif mark.label == "Exception":
-                raw.exceptions.append(mark.text or "")
-            elif mark.label == "Data" and mark.rows and raw.first_row_at is None:
-                raw.first_row_at = at
+            self._take(mark, raw, at)
+
+    def _take(self, mark: Mark, raw: Raw, at: int) -> None:
+        raw.marks[mark.down].append(mark)
+        if not mark.down:
+            self._note_request(raw, mark)
+        elif mark.label == "EndOfStream":
+            raw.response_end_at = at
+        elif mark.label == "Exception":
+            raw.exceptions.append(mark.text or "")
+        elif mark.label == "Data" and mark.rows and raw.first_row_at is None:
+            raw.first_row_at = at
+
+    def _spread(self, marks: list[Mark]) -> None:
+        """Give marks that came at the end of the streams to the exchanges that hold their last bytes."""
+        raws = [*self.finished, *([self.current] if self.current is not None else [])]
+        for down in (False, True):
+            ends = [
+                (each.end, each.at, raw) for raw in raws for each in raw.placed if each.down is down and each.length
+            ]
+            ends.sort(key=lambda end: end[0])
+            cursor = 0
+            for mark in sorted((mark for mark in marks if mark.down is down), key=lambda mark: mark.end):
+                while cursor < len(ends) and ends[cursor][0] < mark.end:
+                    cursor += 1
+                if cursor < len(ends):
+                    _, at, raw = ends[cursor]
+                    self._take(mark, raw, at)
 
     def _home(self, mark: Mark, placed: Placed) -> tuple[Raw | None, int]:
         """Return the exchange that a mark belongs to, and when its last byte was captured.

@@ -57,7 +57,7 @@ def judge(view: View, connection: int, index: int | None, *, keep: bool) -> Exch
         request_end_at=_request_end(view),
         first_byte_at=data[0].at if data else None,
         first_row_at=raw.first_row_at,
-        last_byte_at=max((each.at for each in data if not each.again), default=data[-1].at) if data else None,
+        last_byte_at=raw.last_byte_at,
         eos_at=raw.response_end_at,
         idle_before=_idle_before(view),
         request_bytes=raw.request_bytes,

@@ -26,6 +26,9 @@ class Labeller(Protocol):
     def feed(self, down: bool, data: bytes) -> list[Mark]:
         """Return the packets that are certain now, of either direction."""
 
+    def finish(self) -> list[Mark]:
+        """Return what the end of the streams makes certain."""
+
     @property
     def recognised(self) -> bool:
         """Whether the connection has shown to speak the protocol."""

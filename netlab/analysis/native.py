@@ -3,6 +3,7 @@
 from netlab.analysis.flow import direction
 from netlab.analysis.labels import Labeller, Mark
 from netlab.native.labels import Conversation, Span
+from netlab.native.labels import Mark as Unlabelled
 from netlab.wire import ClientPacket, ServerPacket
 
 _ENDS = frozenset({ServerPacket.END_OF_STREAM, ServerPacket.EXCEPTION, ServerPacket.PONG, ServerPacket.HELLO})
@@ -19,6 +20,10 @@ class NativeLabeller:
     def feed(self, down: bool, data: bytes) -> list[Mark]:
         """Return the packets that are certain now, of either direction."""
         return [_mark(span) for span in self._conversation.feed(direction(down), data)]
+
+    def finish(self) -> list[Mark]:
+        """Return what the end of the streams makes certain; stretches without a label are left out."""
+        return [_mark(span) for span in self._conversation.finish() if span.kind is not Unlabelled.UNLABELLED]
 
     @property
     def recognised(self) -> bool:

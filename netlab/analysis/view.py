@@ -3,8 +3,9 @@
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
-from netlab.analysis.exchange import Conversation, Raw
+from netlab.analysis.exchange import Conversation
 from netlab.analysis.flow import Placed
+from netlab.analysis.raw import Raw
 from netlab.analysis.transfer import Gap, SenderClock, Transfer, TransferBuilder
 from netlab.analysis.vantage import Paths
 from netlab.diagnosis import ExchangeKind, Vantage
