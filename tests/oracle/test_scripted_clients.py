@@ -19,6 +19,7 @@ from netlab.native import client, wire
 from netlab.native.blocks import Dialect
 from netlab.native.compression import Method
 from netlab.native.connection import Connection, Login
+from netlab.native.messages import Setting
 from netlab.scenario import Delivery, Server, ServerKind
 from netlab.servers import scripted
 from netlab.wire import ServerPacket
@@ -283,8 +284,8 @@ def hello_bytes(revision=54464):
 
 def query_head():
     """A Query up to its settings."""
-    query = client.encode(client.Query(sql=""), Dialect(revision=54464))
-    return query[: query.index(b"\0", 30)]
+    query = client.encode(client.Query(settings=(Setting(name="zz", value=""),)), Dialect(revision=54464))
+    return query[: query.index(b"\x02zz")]
 
 
 def nested():
