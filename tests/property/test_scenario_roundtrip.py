@@ -111,8 +111,32 @@ def test_a_dump_reads_back(scenario):
     assert parse_scenario(dump_scenario(scenario), Path("x.toml")) == scenario
 
 
-KEYS = """link rtt delay to_client server use train workload settings idle expect loss server_tcp initcwnd name story
-answer query columns send repeat pause login password""".split()
+KEYS = [
+    "link",
+    "rtt",
+    "delay",
+    "to_client",
+    "server",
+    "use",
+    "train",
+    "workload",
+    "settings",
+    "idle",
+    "expect",
+    "loss",
+    "server_tcp",
+    "initcwnd",
+    "name",
+    "story",
+    "answer",
+    "query",
+    "columns",
+    "send",
+    "repeat",
+    "pause",
+    "login",
+    "password",
+]
 VALUES = st.recursive(
     st.one_of(
         st.integers(-5, 10**20).map(str),
