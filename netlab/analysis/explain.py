@@ -1,4 +1,4 @@
-"""Findings into words: what happened to a server's queries, why, and what would heal it. The words follow the packets."""
+"""Findings into words: what happened to a server's queries, why, what would heal it. The words follow the packets."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -230,6 +230,8 @@ class TransferBuilder:
             ack = acks[cursor]
             if self.afar and ack.tsval >= 0 and packet.tsecr >= 0 and _newer(ack.tsval, packet.tsecr):
                 break  # the segment echoes an older timestamp: the sender did not hold this ACK yet
+            if not self.afar and count and ack.frame > packet.frame:
+                break  # near the sender one ACK before the segment is enough: those captured after it came too late
             cursor += 1
             if ack.ack > self.una:
                 if count == 0:

@@ -53,6 +53,9 @@ def test_the_stalled_engine_restarts_at_its_initial_window(case: str, window: in
         assert exchange.cause is Cause.IDLE_WINDOW_RESTART
         assert exchange.first_flight_segments == window
         assert exchange.extra_round_trips == 1
+        (finding,) = exchange.findings
+        before, ack, resumed = finding.evidence.frames
+        assert before < ack < resumed, "the ACK that is named came between the flight and what it released"
         assert exchange.rtt is not None and exchange.tail is not None and exchange.tail > 0.9 * exchange.rtt
 
 
