@@ -1,6 +1,5 @@
 """report.html: one file, no network, readable on a phone and in the dark. Whatever a peer sent is text in it."""
 
-import base64
 import html
 import shlex
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from netlab.analysis.explain import Verdict
 from netlab.record import RunRecord
 from netlab.report import tables
+from netlab.report.figure import Picture, colours
 from netlab.report.tables import Table
 from netlab.text import plain
 
@@ -15,7 +15,7 @@ _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --muted: #5f6675; --page: #fff; --card: #f6f7f9; --line: #d9dce3;
   --bad: #b34700; --good: #00694d; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8ee; --muted: #a3aab8; --page: #14161b; --card: #1d2027;
-  --line: #343944; --bad: #ff9d5c; --good: #4fd1a5; } img { border-radius: 6px; } }
+  --line: #343944; --bad: #ff9d5c; --good: #4fd1a5; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 68rem; background: var(--page); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
@@ -28,13 +28,16 @@ th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px so
   overflow-wrap: normal; white-space: nowrap; }
 td.long { white-space: normal; min-width: 14rem; }
 code { background: var(--card); padding: .1rem .3rem; border-radius: 3px; }
-figure { margin: .6rem 0; overflow-x: auto; }
-img { max-width: 100%; min-width: 40rem; height: auto; display: block; }
+figure { margin: 1rem 0; overflow-x: auto; } summary { cursor: pointer; margin: .5rem 0; }
+figure svg { width: 100%; min-width: 40rem; max-width: 60rem; height: auto; display: block; }
 footer { color: var(--muted); margin-top: 2rem; font-size: .9rem; }
 """
+_PICTURES = (
+    f":root {{ {colours(dark=False)} }} @media (prefers-color-scheme: dark) {{ :root {{ {colours(dark=True)} }} }}"
+)
 _LONG = 40  # characters from which a cell may wrap
 # Nothing may be loaded or run, whatever slipped in.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def escape(text: str) -> str:
@@ -42,8 +45,13 @@ def escape(text: str) -> str:
     return html.escape(plain(text), quote=True)
 
 
-def report(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[tuple[bytes, str]]) -> str:
-    """Return the page; `pictures` are (PNG bytes, what it shows)."""
+def report(
+    record: RunRecord,
+    verdicts: Sequence[Verdict],
+    pictures: Sequence[tuple[Picture, str]],
+    folded: Sequence[tuple[Picture, str]] = (),
+) -> str:
+    """Return the page; pictures come with what they show, `folded` ones open on demand."""
     body = [f"<h1>netlab: {escape(record.scenario.name)}</h1>"]
     if record.scenario.story:
         body.append(f"<p>{escape(record.scenario.story)}</p>")
@@ -53,7 +61,9 @@ def report(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[tu
     body += [f"<p><b>{escape(line)}</b></p>" for line in tables.ended_early(record)]
     body += [_verdict(verdict) for verdict in verdicts]
     body.append(_table(tables.headline(record, verdicts)))
-    body += [_picture(png, what) for png, what in pictures]
+    body += [_picture(number, drawn, what) for number, (drawn, what) in enumerate(pictures)]
+    for number, (drawn, what) in enumerate(folded, start=len(pictures)):
+        body.append(f"<details><summary>{escape(what)}</summary>{_picture(number, drawn, what)}</details>")
     by_label = {verdict.server: verdict for verdict in verdicts}
     body += [_table(tables.queries(run, by_label.get(run.server.label))) for run in record.runs]
     body.append(_table(tables.lab(record)))
@@ -68,7 +78,7 @@ def _page(title: str, body: Sequence[str]) -> str:
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>"
+        f"<title>{escape(title)}</title><style>{_STYLE}{_PICTURES}</style>"
     )
     inside = "\n".join(body)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{inside}\n</body></html>\n'
@@ -97,6 +107,5 @@ def _cell(text: str) -> str:
     return f'<td class="long">{escape(text)}</td>' if len(text) > _LONG else f"<td>{escape(text)}</td>"
 
 
-def _picture(png: bytes, what: str) -> str:
-    data = base64.b64encode(png).decode()
-    return f'<figure><img alt="{escape(what)}" src="data:image/png;base64,{data}"></figure>'
+def _picture(number: int, drawn: Picture, what: str) -> str:
+    return f"<figure>{drawn.inline(f'f{number}', what)}</figure>"
