@@ -69,6 +69,7 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
         except KeyboardInterrupt as signal:
             book.save(interrupted=str(signal) or "SIGINT")
             raise
+        worker.hurry()
         observer.phase("reading the captures")
         book.runs = [worker.finish().run or run for run in book.runs]
         record = book.save(finished=True)

@@ -81,6 +81,12 @@ class Worker:
             raise OperationError("the reading process died", hint="is the machine out of memory?") from error
         self.begun += 1
 
+    def hurry(self) -> None:
+        """Give the worker an ordinary priority: nothing is measured any more."""
+        assert self._process is not None
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(self._process.pid, os.SCHED_OTHER, os.sched_param(0))
+
     def finish(self) -> Answer:
         """Return the answer to the oldest task that has none yet. Raises OutputError, OperationError."""
         assert self._process is not None and self._process.stdout is not None
@@ -110,17 +116,11 @@ def main() -> None:
                 answer = Answer(run=(run := read_captures(task.run, Path(task.folder))))
                 save_queries(run, Path(task.folder))
             elif task.record is not None:
-                _hurry()  # nothing is measured any more
                 save(task.record, task.verdicts, Path(task.folder))
         except NetlabError as error:
             answer = Answer(error=error.what, hint=error.hint)
         with contextlib.suppress(BrokenPipeError):
             _put(target, msgspec.msgpack.encode(answer))
-
-
-def _hurry() -> None:
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _put(stream: IO[bytes], data: bytes) -> None:
