@@ -8,7 +8,7 @@ import socket as sockets
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from netlab.errors import ProbeError
@@ -155,15 +155,23 @@ class Player:
         """Send all of `action`; more than one send() is noted where the kernel takes it in pieces."""
         rest = memoryview(action.data)
         while rest:
-            at = time.time_ns()
-            try:
-                taken = self._socket.send(rest)
-            except BlockingIOError as error:
-                raise StoppedError(f"the client took nothing for {_STALLED_S} s") from error
-            except OSError as error:
-                raise StoppedError(f"the client is gone: {error.strerror}") from error
-            self.sent.append(Sent(at=at, size=taken, parts=action.parts))
+            # Noted before it is done: the client may have it, and end us, before send() returns here.
+            sent = Sent(at=time.time_ns(), size=len(rest), parts=action.parts)
+            self.sent.append(sent)
+            taken = self._send(rest)
+            if taken != len(rest):
+                self.sent[-1] = replace(sent, size=taken)
             rest = rest[taken:]
+
+    def _send(self, data: memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError as error:
+            self.sent.pop()
+            raise StoppedError(f"the client took nothing for {_STALLED_S} s") from error
+        except OSError as error:
+            self.sent.pop()
+            raise StoppedError(f"the client is gone: {error.strerror}") from error
 
     def _pause(self, duration: int) -> None:
         due = time.monotonic_ns() + duration

@@ -111,32 +111,13 @@ def test_a_dump_reads_back(scenario):
     assert parse_scenario(dump_scenario(scenario), Path("x.toml")) == scenario
 
 
+# fmt: off
 KEYS = [
-    "link",
-    "rtt",
-    "delay",
-    "to_client",
-    "server",
-    "use",
-    "train",
-    "workload",
-    "settings",
-    "idle",
-    "expect",
-    "loss",
-    "server_tcp",
-    "initcwnd",
-    "name",
-    "story",
-    "answer",
-    "query",
-    "columns",
-    "send",
-    "repeat",
-    "pause",
-    "login",
-    "password",
+    "link", "rtt", "delay", "to_client", "server", "use", "train", "workload", "settings", "idle", "expect",
+    "loss", "server_tcp", "initcwnd", "name", "story", "answer", "query", "columns", "send", "repeat",
+    "pause", "login", "password",
 ]
+# fmt: on
 VALUES = st.recursive(
     st.one_of(
         st.integers(-5, 10**20).map(str),
