@@ -50,10 +50,15 @@ def start(server: Server, host: Host, log_path: str, *, password: str | None = N
         "file": server.path or "the built-in train",
         "password": password,
     }
-    package = str(Path(netlab.__file__).resolve().parents[1])
+    paths = [str(Path(netlab.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     # In the environment, not in argv: a password must not show in a list of processes. One arena for all threads of
     # the C library: each of its own would reserve memory that the process's limit counts.
-    env = {**os.environ, "PYTHONPATH": package, _VARIABLE: json.dumps(config), "MALLOC_ARENA_MAX": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        _VARIABLE: json.dumps(config),
+        "MALLOC_ARENA_MAX": "1",
+    }
     argv = [sys.executable, "-P", "-m", "netlab.servers.scripted_child"]
     running = ChildServer(host, server.label, server.port, log_path)
     running.launch(argv, env=env, patience=_READY, remarks=_REMARKS)
