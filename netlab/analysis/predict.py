@@ -146,7 +146,7 @@ class _Run:
         self.waits = 0
         self.stalls_at: int | None = None
         self.most_in_flight = 0
-        self.round_end = 0  # segments sent when the present wait's flight ended
+        self.round_first = 0  # the first segment that the last wait let go
 
     @property
     def segments(self) -> int:
@@ -200,11 +200,11 @@ class _Run:
             small_out = any(size < self.mss for _, size in self.sent[self.acked :])
             if self.nagle and self.queue[0] < self.mss and small_out:
                 break
-            if released and first and len(self.sent) >= self.round_end:
+            if released and first and self.acked > self.round_first:
+                # The ACK that lets this go covers what the last wait let go: one round trip more.
                 self.waits += 1
                 self.stalls_at = len(self.sent) if self.stalls_at is None else self.stalls_at
-                # The rest of this wait's ACKs belong to it until what they release is acknowledged.
-                self.round_end = len(self.sent) + 1
+                self.round_first = len(self.sent)
             first = False
             self.sent.append((now, self.queue.pop(0)))
             self.most_in_flight = max(self.most_in_flight, len(self.sent) - self.acked)

@@ -20,8 +20,9 @@ DEFAULT_MSS = 1460
 class Past:
     """What a sender showed on this connection before an exchange. Windows in segments."""
 
-    window: int = 0  # the congestion window reached at least this since the last loss
-    peak: int = 0  # most segments seen in flight at once since then
+    window: int = 0  # what the congestion window grew to, by the rules of slow start, since the last loss
+    proved: int = 0  # most segments seen in flight at once since the last loss or silence
+    peak: int = 0  # the same since the last loss
     initial: int | None = None  # where its first, fresh flight stopped for an ACK
     burst: int = 0  # a flight after silence, or a first one, that went out without a stop held this many
     restarts: tuple[int, ...] = ()  # where flights after silence stopped
@@ -191,10 +192,12 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
     if transfer.losses:
         peak = max(past.peak_before_loss, past.window, transfer.peak)
         return Past(peak_before_loss=peak, segments=segments, exchanges=past.exchanges + 1, small=small)
-    window = max(past.window, transfer.peak)
+    # After silence the window may have shrunk: only what this transfer shows counts.
+    proved = transfer.peak if fresh else max(past.proved, transfer.peak)
+    window = proved if fresh else max(past.window, proved)
     if stops and not past.peak_before_loss:
         # Slow start adds what each ACK covers: a full window acknowledged is at least doubled.
-        window = max(window, 2 * stops[0].segments)
+        window = max(window, 2 * max(stop.segments for stop in stops))
     first = transfer.rounds[0].segments
     burst = past.burst
     initial, restarts = past.initial, past.restarts
@@ -207,6 +210,7 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
     return replace(
         past,
         window=window,
+        proved=proved,
         peak=max(past.peak, transfer.peak),
         initial=initial,
         burst=burst,

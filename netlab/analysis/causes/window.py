@@ -70,11 +70,14 @@ def story(view: View, stops: list[Gap]) -> Story:
     if _constant(view, stops):
         return Story.BUFFER
     known = Story.FRESH if view.complete else Story.UNKNOWN
+    grown = past.window > held
     if held > past.burst - 2:
-        if past.window <= held:
-            return known
-        if rested:
+        if rested and grown:
             return Story.IDLE
+        if past.proved <= held and past.restarts and past.peak > held:
+            return Story.IDLE  # it shrank before, and has not grown back
+        if past.proved <= held and not (grown and bulk(first, view.response)):
+            return known
     # The window had been larger, and nothing made it smaller: something else held the sender.
     return Story.BUFFER if bulk(first, view.response) else Story.IMPOSSIBLE
 
@@ -92,14 +95,19 @@ def idle_window_restart(view: View) -> Finding | None:
     confidence = _trust(view, first)
     if abs(predicted - held) > 1 and held not in past.restarts and past.initial is not None:
         confidence -= 0.15
+    since = (
+        f"after the server had been silent for {shown(quiet)} (longer than its RTO of about {shown(view.rto)})"
+        if quiet > view.rto
+        else "while the window had not grown back since it shrank in an earlier silence"
+    )
     text = (
-        f"{segments(held)} went out after the server had been silent for {shown(quiet)} (longer than its RTO of about "
-        f"{shown(view.rto)}), then nothing for {shown(first.duration)}{_in_rtts(view, first)} until {_release(first)}; "
-        f"{_left(view, first)}: the window after idle was {segments(held)}, the response needs "
+        f"{segments(held)} went out {since}, then nothing for {shown(first.duration)}{_in_rtts(view, first)} until "
+        f"{_release(first)}; {_left(view, first)}: the window after idle was {segments(held)}, the response needs "
         f"{sum(each.segments for each in view.response.rounds)}"
     )
-    if past.window > held:
-        text += f"; before, this connection's window had been at least {past.window}"
+    largest = max(past.window, past.peak)
+    if largest > held:
+        text += f"; before, this connection's window had been at least {largest}"
     return finding(view, Cause.IDLE_WINDOW_RESTART, cost, confidence=confidence, frames=frames_of(stops), text=text)
 
 
@@ -159,7 +167,9 @@ def send_buffer(view: View) -> Finding | None:
         f"{often} the server stopped with about {held} bytes in flight and went on when ACKs came; {how}, nothing was "
         f"lost, and the receiver had room for more: a send buffer of about {held} bytes fills before the window does"
     )
-    confidence = 0.9 if constant and len(stops) >= 4 else 0.75
+    confidence = (
+        0.9 if constant and len(stops) >= 4 else 0.75 if constant or view.past.proved > stops[0].segments else 0.6
+    )
     return finding(view, Cause.SEND_BUFFER, cost, confidence=confidence, frames=frames_of(stops), text=text)
 
 
