@@ -20,7 +20,7 @@ from netlab.record import Environment, RunRecord, ServerRun
 from netlab.run import Observer, Request, is_remote, measure
 from netlab.scenario import Scenario
 from netlab.store import save_record
-from netlab.worker import Task, Worker
+from netlab.worker import Do, Task, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,9 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
         if is_remote(server):
             raise UsageError(f"{server.label} runs already: it has no lab", hint=f"netlab probe {server.label}")
     make_folder(order.folder)
+    folder = str(order.folder)
     failure: NetlabError | None = None
-    with ThreadPoolExecutor(max_workers=1) as aside, Worker() as worker:
+    with ThreadPoolExecutor(max_workers=1) as aside, Worker() as worker, Worker() as second:
         # Asked while the first lab is being built, before anything is timed.
         book = _Book(order=order, started_at=time.time_ns(), asked=aside.submit(environment))
         request = Request(scenario=order.scenario, folder=order.folder, password=order.password)
@@ -61,21 +62,27 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
             for server in order.scenario.servers:
                 measure(request, server, observer, book.add)
                 # Read at idle priority while the next lab is being built.
-                worker.begin(Task(folder=str(order.folder), run=book.runs[-1]))
+                worker.begin(Task(do=Do.READ, folder=folder, run=book.runs[-1]))
         except NetlabError as error:
             failure = error
             if len(book.runs) > worker.begun:
-                worker.begin(Task(folder=str(order.folder), run=book.runs[-1]))
+                worker.begin(Task(do=Do.READ, folder=folder, run=book.runs[-1]))
         except KeyboardInterrupt as signal:
             book.save(interrupted=str(signal) or "SIGINT")
             raise
-        worker.hurry()
+        for each in (worker, second):
+            each.hurry()
         observer.phase("reading the captures")
         book.runs = [worker.finish().run or run for run in book.runs]
         record = book.save(finished=True)
         verdicts = explain_all(record)
         observer.phase("writing the reports")
-        worker.begin(Task(folder=str(order.folder), record=record, verdicts=verdicts))
+        second.begin(Task(do=Do.DRAW, folder=folder, record=record))
+        for run in record.runs:
+            worker.begin(Task(do=Do.DRAW_QUERIES, folder=folder, run=run))
+        for each in (second, *(worker for _ in record.runs)):
+            each.finish()
+        worker.begin(Task(do=Do.WRITE, folder=folder, record=record, verdicts=verdicts))
         worker.finish()
     return Outcome(record=record, verdicts=verdicts, failure=failure)
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -23,10 +24,20 @@ from netlab.record import RunRecord, ServerRun
 _LENGTH = struct.Struct("=Q")
 
 
+class Do(StrEnum):
+    """The kinds of task."""
+
+    READ = "read"  # the captures of `run`
+    DRAW_QUERIES = "draw queries"  # of `run`
+    DRAW = "draw"  # the pictures of `record`
+    WRITE = "write"  # the reports of `record`
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Read the captures of `run`, or save the reports of `record`."""
+    """What to do with a run's captures, or with the whole record."""
 
+    do: Do
     folder: str
     run: ServerRun | None = None
     record: RunRecord | None = None
@@ -104,23 +115,35 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # Imported while the first lab is being built: together they take longer than the work itself.
-    from netlab.reading import read_captures
-    from netlab.report import save, save_queries
+    import netlab.reading
+    import netlab.report  # noqa: F401
 
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (data := _get(source)) is not None:
         task = msgspec.msgpack.decode(data, type=Task)
         answer = Answer()
         try:
-            if task.run is not None:
-                answer = Answer(run=(run := read_captures(task.run, Path(task.folder))))
-                save_queries(run, Path(task.folder))
-            elif task.record is not None:
-                save(task.record, task.verdicts, Path(task.folder))
+            answer = _perform(task)
         except NetlabError as error:
             answer = Answer(error=error.what, hint=error.hint)
         with contextlib.suppress(BrokenPipeError):
             _put(target, msgspec.msgpack.encode(answer))
+
+
+def _perform(task: Task) -> Answer:
+    from netlab import reading, report
+
+    folder = Path(task.folder)
+    match task.do:
+        case Do.READ if task.run is not None:
+            return Answer(run=reading.read_captures(task.run, folder))
+        case Do.DRAW_QUERIES if task.run is not None:
+            report.save_queries(task.run, folder)
+        case Do.DRAW if task.record is not None:
+            report.save_pictures(task.record, folder)
+        case Do.WRITE if task.record is not None:
+            report.save_reports(task.record, task.verdicts, folder)
+    return Answer()
 
 
 def _put(stream: IO[bytes], data: bytes) -> None:

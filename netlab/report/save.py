@@ -1,42 +1,38 @@
-"""Everything a run's folder shows people: report.md, report.html and the pictures."""
+"""Reports into a folder: each file whole or not at all."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from netlab.analysis.explain import Verdict
-from netlab.analysis.match import matched_exchanges
-from netlab.diagnosis import Vantage
 from netlab.files import write_file
 from netlab.record import RunRecord, ServerRun
-from netlab.report import html, markdown, plots, waterfall
+from netlab.report import html, markdown, runs, waterfall
+from netlab.report.document import Document, Plate
 from netlab.report.figure import Picture
-from netlab.report.tables import sound
-from netlab.report.waterfall import Scene
-
-# Queries of one picture: more cannot be read.
-_MOST = 10
 
 
 def save_queries(run: ServerRun, folder: Path) -> None:
     """Write the picture of every query of `run` early: the end of all runs need not wait for it. Raises OutputError."""
-    scenes = _scenes(run)[:_MOST]
-    if scenes:
-        drawn = waterfall.waterfalls(scenes)
+    found = runs.scenes(run)[: runs.MOST]
+    if found:
+        drawn = waterfall.waterfalls(found)
         write_file(folder / f"{_stem(run)}.queries.svg", drawn.svg.encode())
         write_file(folder / f"{_stem(run)}.queries.png", drawn.png)
 
 
 def save(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
-    """Write the reports of `record` into `folder`, each file whole or not at all. Raises OutputError."""
-    pictures = _pictures(record)
-    for name, _, drawn in pictures:
-        write_file(folder / name, drawn.png)
-    details = _drawn_early(record, folder)
-    listed = [(name, what) for name, what, _ in [*pictures, *details]]
-    write_file(folder / "report.md", markdown.report(record, verdicts, listed).encode())
-    shown, folded = ([(drawn, what) for _, what, drawn in some] for some in (pictures, details))
-    write_file(folder / "report.html", html.report(record, verdicts, shown, folded).encode())
+    """Write the reports of `record` and their pictures into `folder`. Raises OutputError."""
+    early = _drawn_early(record, folder)
+    save_document(runs.run_document(record, verdicts, early), folder, written=early)
+
+
+def save_document(document: Document, folder: Path, *, written: Sequence[Plate] = ()) -> None:
+    """Write report.md, report.html and the pictures that are not `written` yet into `folder`. Raises OutputError."""
+    for plate in document.plates:
+        if plate not in written:
+            write_file(folder / plate.name, plate.picture.png)
+    write_file(folder / "report.md", markdown.render(document).encode())
+    write_file(folder / "report.html", html.render(document).encode())
 
 
 def _stem(run: ServerRun) -> str:
@@ -44,42 +40,14 @@ def _stem(run: ServerRun) -> str:
     return next((c.path.removesuffix(f".{c.vantage}.pcapng") for c in run.captures), "server")
 
 
-def _drawn_early(record: RunRecord, folder: Path) -> list[tuple[str, str, Picture]]:
-    found: list[tuple[str, str, Picture]] = []
+def _drawn_early(record: RunRecord, folder: Path) -> list[Plate]:
+    found: list[Plate] = []
     for run in record.runs:
-        name = f"{_stem(run)}.queries.png"
-        with suppress(FileNotFoundError):
-            drawn = Picture(png=(folder / name).read_bytes(), svg=(folder / name).with_suffix(".svg").read_text())
-            found.append((name, f"Every query of {run.server.label}, packet by packet", drawn))
+        path = folder / f"{_stem(run)}.queries.png"
+        try:
+            drawn = Picture(png=path.read_bytes(), svg=path.with_suffix(".svg").read_text())
+        except FileNotFoundError:
+            continue
+        what = f"Every query of {run.server.label}, packet by packet"
+        found.append(Plate(name=path.name, what=what, picture=drawn, folded=True))
     return found
-
-
-def _pictures(record: RunRecord) -> list[tuple[str, str, Picture]]:
-    made: list[tuple[str, str, Picture]] = []
-    by_run = [(run.server.label, scenes) for run in record.runs if (scenes := _scenes(run))]
-    if by_run:
-        what = "The median query of each server, packet by packet"
-        made.append(("waterfall.png", what, waterfall.waterfalls([_median(label, some) for label, some in by_run])))
-        shown = [(label, scenes[:_MOST]) for label, scenes in by_run]
-        made.append(("queries.png", "Every query: segments, and silences inside answers", waterfall.overview(shown)))
-    tables = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
-    if len(tables) > 1:
-        drawn = plots.histogram_pair(tables[0], tables[1])
-        made.append(("histogram.png", "Segments with PSH from the server, by size", drawn))
-    timed = [run for run in record.runs if any(s.tail is not None for s in sound(run))]
-    if timed:
-        made.append(("tails.png", "Each query's tail", plots.tails(timed, record.scenario.link.rtt)))
-    return made
-
-
-def _scenes(run: ServerRun) -> list[Scene]:
-    vantage = Vantage.UNKNOWN if run.diagnosis is None else run.diagnosis.vantage
-    pairs = zip([s.index for s in sound(run)], matched_exchanges(run), strict=True)
-    return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e is not None]
-
-
-def _median(label: str, scenes: Sequence[Scene]) -> Scene:
-    """Return the scene with the median tail, titled with the server's label."""
-    ordered = sorted(scenes, key=lambda scene: scene.exchange.tail or 0)
-    scene = ordered[(len(ordered) - 1) // 2]
-    return Scene(title=f"{label}, {scene.title}", exchange=scene.exchange, vantage=scene.vantage)
