@@ -1,21 +1,29 @@
-"""report.md: for a pull request or a ticket (GitHub flavoured). Whatever a peer sent is inert in it."""
+"""Documents as GitHub flavoured Markdown, for a pull request or a ticket. Whatever a peer sent is inert in it."""
 
 import re
-import shlex
-from collections.abc import Sequence
 
-from netlab.analysis.explain import Verdict
-from netlab.record import RunRecord
-from netlab.report import tables
-from netlab.report.tables import Table
+from netlab.report.document import Block, Document, Plate, Section, Table, Text
 from netlab.text import plain
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$@-])")
+# Markup anywhere; an underscore only where it could open or close emphasis; what links or becomes an emoji by itself.
+_SPECIAL = re.compile(
+    r"[\\`*\[\]|~$@#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|:(?=[\w+-]+:)|(?<=www)\.", re.IGNORECASE
+)
+# Markup at the beginning of a line: lists, rules, quotes, underlined headings.
+_LEADING = re.compile(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=])(?=[\s=-]|$)")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+def render(document: Document) -> str:
+    """Return `document` as Markdown."""
+    return "\n".join([f"# {escape(document.title)}\n", *map(_block, document.blocks)])
 
 
 def escape(text: str) -> str:
-    """Return `text` so that Markdown shows it as it is: one line, no markup, no mention, no HTML."""
-    return _SPECIAL.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+    """Return `text` so that Markdown shows it as it is: one line, no markup, no mention, no link, no HTML."""
+    shown = re.sub("[<>&]", lambda found: _ENTITIES[found[0]], plain(text).strip())
+    shown = _SPECIAL.sub(lambda found: "\\" + found[0], shown)
+    return _LEADING.sub(lambda found: f"{found[1]}\\{found[2]}" if found[1] else f"\\{found[3]}", shown)
 
 
 def code(text: str) -> str:
@@ -26,39 +34,37 @@ def code(text: str) -> str:
     return f"{fence} {shown} {fence}" if longest else f"{fence}{shown}{fence}"
 
 
-def table(data: Table) -> str:
-    """Return a Markdown table under its heading."""
-    rows = [data.columns, tuple("---" for _ in data.columns)]
-    lines = ["| " + " | ".join(escape(c) if i != 1 else c for c in row) + " |" for i, row in enumerate(rows)]
-    lines += ["| " + " | ".join(escape(cell) for cell in row) + " |" for row in data.rows]
-    return f"## {escape(data.title)}\n\n" + "\n".join(lines) + "\n"
+def _block(block: Block) -> str:
+    match block:
+        case Text():
+            return _text(block)
+        case Section():
+            return _section(block)
+        case Table():
+            return _table(block)
+        case Plate():
+            return f"![{escape(block.what)}]({block.name})\n"
 
 
-def report(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[tuple[str, str]]) -> str:
-    """Return the report; `pictures` are (file name, what it shows)."""
-    work = record.scenario.workload
-    parts = [f"# netlab: {escape(record.scenario.name)}\n"]
-    if record.scenario.story:
-        parts.append(escape(record.scenario.story) + "\n")
-    parts.append(f"Query: {code(work.query)}\n")
-    if record.interrupted:
-        parts.append(f"**Interrupted by {escape(record.interrupted)}**: what had been measured is here.\n")
-    parts += [f"**{escape(line)}**\n" for line in tables.ended_early(record)]
-    parts += [_verdict(verdict) for verdict in verdicts]
-    parts.append(table(tables.headline(record, verdicts)))
-    parts += [f"![{escape(what)}]({name})\n" for name, what in pictures]
-    by_label = {verdict.server: verdict for verdict in verdicts}
-    parts += [table(tables.queries(run, by_label.get(run.server.label))) for run in record.runs]
-    parts.append(table(tables.lab(record)))
-    parts.append(table(tables.machine(record)))
-    if record.notes:
-        parts.append("## Notes\n\n" + "\n".join(f"- {escape(note)}" for note in record.notes) + "\n")
-    parts.append(f"## Again\n\n{code(shlex.join(record.command_line))}\n")
-    return "\n".join(parts)
+def _text(block: Text) -> str:
+    text = escape(block.text)
+    text = f"**{text}**" if block.strong and text else text
+    return " ".join(part for part in (text, code(block.code) if block.code else "") if part) + "\n"
 
 
-def _verdict(verdict: Verdict) -> str:
-    lines = [f"## {escape(verdict.server)}: {escape(verdict.headline)}\n"]
-    lines += [f"- {escape(sentence)}" for sentence in verdict.sentences]
-    lines += [f"- heal it ({escape(who)}): {escape(what)}" for who, what in verdict.remedies]
+def _section(block: Section) -> str:
+    lines = [f"## {escape(block.title)}\n"]
+    lines += [f"- {escape(sentence)}" for sentence in block.sentences]
+    lines += [f"- heal it ({escape(who)}): {escape(what)}" for who, what in block.remedies]
     return "\n".join(lines) + "\n"
+
+
+def _table(block: Table) -> str:
+    rule = "|" + " --- |" * len(block.columns)
+    lines = [_row(block.columns), rule, *map(_row, block.rows)]
+    notes = [f"\n{escape(note)}" for note in block.notes]
+    return f"## {escape(block.title)}\n\n" + "\n".join([*lines, *notes]) + "\n"
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(map(escape, cells)) + " |"

@@ -8,7 +8,7 @@ from netlab.diagnosis import PshTable
 from netlab.record import ServerRun
 from netlab.report import style
 from netlab.report.figure import Picture, figure, frame, heading, picture, shown
-from netlab.units import NS_PER_MS
+from netlab.units import as_ms
 
 # Bars of one histogram: more sizes than these are put into ranges.
 _BARS = 22
@@ -35,35 +35,46 @@ def size_bins(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def tails(runs: Sequence[ServerRun], rtt: int) -> Picture:
-    """Return each sound query's tail (ms) by server, with a line at one round trip."""
-    drawn = figure(0.95 + 0.5 * len(runs))
+    """Return each sound query's tail by server, with a line at one round trip."""
+    found = [(run.server.label, [s.tail for s in run.samples if s.void is None and s.tail is not None]) for run in runs]
+    return strips(found, "tail: ms from the first row to EndOfStream, a dot a query", rtt)
+
+
+def strips(groups: Sequence[tuple[str, Sequence[int]]], axis_label: str, rtt: int | None = None) -> Picture:
+    """Return durations (ns), a dot each, a row a group (label, durations), with a line at one round trip."""
+    drawn = figure(0.95 + 0.5 * len(groups))
     axis = drawn.subplots()
-    most = rtt / NS_PER_MS
-    for row, run in enumerate(runs):
-        values = [s.tail / NS_PER_MS for s in run.samples if s.void is None and s.tail is not None]
+    most = 0 if rtt is None else as_ms(rtt)
+    for row, (_, durations) in enumerate(groups):
+        values = [as_ms(duration) for duration in durations]
         most = max([most, *values])
-        # Spread over the row, so that equal tails do not hide each other.
+        # Spread over the row, so that equal ones do not hide each other.
         rows = [row + 0.22 * ((place % 5) / 2 - 1) for place in range(len(values))]
-        axis.plot(values, rows, "o", color=style.SERVER, alpha=0.6, markersize=6, markeredgewidth=0, clip_on=False)
-    if rtt:
-        axis.axvline(rtt / NS_PER_MS, color=style.STALL, linestyle=(0, (3, 2)), linewidth=1.1, zorder=0)
-        late = rtt / NS_PER_MS > most * 0.75
-        axis.annotate(
-            f"one round trip, {rtt / NS_PER_MS:.4g} ms",
-            (rtt / NS_PER_MS, -0.62),
-            xytext=(-5 if late else 5, 0),
-            textcoords="offset points",
-            ha="right" if late else "left",
-            va="center_baseline",
-            color=style.STALL,
-            fontsize=style.FONT,
+        axis.plot(
+            values, rows, "o", color=style.SERVER, alpha=0.6, markersize=6, markeredgewidth=0, clip_on=False, zorder=3
         )
-    axis.set_yticks(range(len(runs)), [shown(run.server.label, longest=40) for run in runs])
-    axis.set_ylim(len(runs) - 0.5, -0.9)
+    if rtt:
+        _round_trip(axis, as_ms(rtt), left=as_ms(rtt) > most * 0.75)
+    axis.set_yticks(range(len(groups)), [shown(label, 40) for label, _ in groups])
+    axis.set_ylim(len(groups) - 0.5, -0.9)
     axis.set_xlim(0, most * 1.04 or 1)
-    axis.set_xlabel("tail: ms from the first row to EndOfStream, a dot a query", color=style.MUTED, fontsize=style.FONT)
+    axis.set_xlabel(axis_label, color=style.MUTED, fontsize=style.FONT)
     frame(axis)
     return picture(drawn)
+
+
+def _round_trip(axis: Axes, rtt: float, *, left: bool) -> None:
+    axis.axvline(rtt, color=style.STALL, linestyle=(0, (3, 2)), linewidth=1.1, zorder=0)
+    axis.annotate(
+        f"one round trip, {rtt:.4g} ms",
+        (rtt, -0.65),
+        xytext=(-5 if left else 5, 0),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="center_baseline",
+        color=style.STALL,
+        fontsize=style.FONT,
+    )
 
 
 def _histogram(axis: Axes, table: PshTable, bins: Sequence[tuple[int, int]], colour: str) -> None:

@@ -1,27 +1,18 @@
-"""The rows that Markdown and HTML share: plain strings, escaped by whoever prints them."""
+"""The tables of a run's report."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from netlab.analysis.explain import Verdict
 from netlab.analysis.match import matched_exchanges
 from netlab.analysis.tail import Summary, summarise
 from netlab.diagnosis import Exchange
 from netlab.record import LatenessReport, RttReport, RunRecord, ServerRun
+from netlab.report.document import Table
 from netlab.samples import Sample
 from netlab.segments import Direction
 from netlab.units import as_ms, format_duration, format_rate
 
 DASH = "–"  # a figure that was not measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A heading, column names, and rows of as many cells."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def sound(run: ServerRun) -> list[Sample]:
@@ -56,11 +47,21 @@ def queries(run: ServerRun, verdict: Verdict | None) -> Table:
         figures = (_ms(sample.first_row), _ms(sample.eos), _ms(sample.tail))
         cwnd = DASH if sample.server_after is None else str(sample.server_after.snd_cwnd)
         late = DASH if sample.lateness is None else format_duration(round(sample.lateness, -3))
-        note = sample.void and f"VOID: {sample.void}"
+        notes = [f"VOID: {sample.void}"] if sample.void is not None else []
         if sample.exception is not None:
-            note = f"exception {sample.exception.code} {sample.exception.name}: {sample.exception.message}"
+            error = sample.exception
+            notes.append(f"exception {error.code} {error.name}: {error.message}")
         rows.append(
-            (str(sample.index), *figures, extra, str(sample.rows), str(len(sample.arrivals)), cwnd, late, note or "")
+            (
+                str(sample.index),
+                *figures,
+                extra,
+                str(sample.rows),
+                str(len(sample.arrivals)),
+                cwnd,
+                late,
+                "; ".join(notes),
+            )
         )
     columns = (
         "query",

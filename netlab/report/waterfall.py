@@ -83,6 +83,14 @@ def overview(columns: Sequence[tuple[str, Sequence[Scene]]]) -> Picture:
     return picture(drawn)
 
 
+def median(label: str, scenes: Sequence[Scene]) -> Scene:
+    """Return the scene with the median tail of those that have one, titled with `label`."""
+    timed = [scene for scene in scenes if scene.exchange.tail is not None] or list(scenes)
+    ordered = sorted(timed, key=lambda scene: scene.exchange.tail or 0)
+    scene = ordered[(len(ordered) - 1) // 2]
+    return Scene(title=f"{label}, {scene.title}", exchange=scene.exchange, vantage=scene.vantage)
+
+
 def since(scenes: Sequence[Scene]) -> str:
     """Return what the time axis of `scenes` counts from."""
     vantages = {scene.vantage for scene in scenes}

@@ -14,6 +14,7 @@ from netlab.capture.psh import psh_table
 from netlab.capture.read import open_capture
 from netlab.record import Environment, RunRecord, ServerRun
 from netlab.report import frames, html, markdown, plots, save, tables
+from netlab.report.document import Document, Plate
 from netlab.samples import QueryException, Sample, StampSource
 from netlab.scenario import Scenario, Server, ServerKind
 from netlab.units import ms
@@ -119,7 +120,8 @@ def test_hostile_text_is_inert_everywhere(record: RunRecord, tmp_path: Path):
 
 def test_the_page_needs_no_network_and_no_script(record: RunRecord):
     drawn = plots.tails(record.runs, ms(32))
-    page = html.report(record, verdicts_of(record), [(drawn, "a picture")], [(drawn, "another")])
+    plates = [Plate(name="a.png", what=what, picture=drawn, folded=what != "a picture") for what in ("a picture", "b")]
+    page = html.render(Document(title="t", blocks=(*plates, tables.headline(record, verdicts_of(record)))))
     assert "default-src 'none'" in page and page.count("<svg ") == 2 and 'aria-label="a picture"' in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
     assert 'name="viewport"' in page and "prefers-color-scheme: dark" in page

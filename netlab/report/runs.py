@@ -1,0 +1,81 @@
+"""The report of a run as a document, and its pictures."""
+
+import shlex
+from collections.abc import Sequence
+
+from netlab.analysis.explain import Verdict
+from netlab.analysis.match import matched_exchanges
+from netlab.diagnosis import Cause, Vantage
+from netlab.record import RunRecord, ServerRun
+from netlab.report import plots, tables, waterfall
+from netlab.report.document import Block, Document, Plate, Section, Text, Tone
+from netlab.report.figure import Picture
+from netlab.report.waterfall import Scene
+
+# Queries of one picture: more cannot be read.
+MOST = 10
+
+
+def run_document(record: RunRecord, verdicts: Sequence[Verdict], drawn_early: Sequence[Plate] = ()) -> Document:
+    """Return what a run's report says: verdicts first, then figures, pictures, every query, and what it rests on."""
+    blocks: list[Block] = [Text(text=record.scenario.story)] if record.scenario.story else []
+    blocks.append(Text(text="Query:", code=record.scenario.workload.query))
+    if record.interrupted:
+        text = f"Interrupted by {record.interrupted}: what had been measured is here."
+        blocks.append(Text(text=text, strong=True))
+    blocks += [Text(text=line, strong=True) for line in tables.ended_early(record)]
+    blocks += [_verdict(verdict) for verdict in verdicts]
+    blocks.append(tables.headline(record, verdicts))
+    blocks += plates(record)
+    blocks += drawn_early
+    by_label = {verdict.server: verdict for verdict in verdicts}
+    blocks += [tables.queries(run, by_label.get(run.server.label)) for run in record.runs]
+    blocks += [tables.lab(record), tables.machine(record)]
+    if record.notes:
+        blocks.append(Section(title="Notes", sentences=record.notes))
+    blocks.append(Text(text="Again:", code=shlex.join(record.command_line)))
+    return Document(title=f"netlab: {record.scenario.name}", blocks=tuple(blocks))
+
+
+def plates(record: RunRecord) -> list[Plate]:
+    """Return the pictures of a run; those that its data do not allow are left out."""
+    made: list[Plate] = []
+    by_run = [(run.server.label, found) for run in record.runs if (found := scenes(run))]
+    if by_run:
+        drawn = waterfall.waterfalls([waterfall.median(label, found) for label, found in by_run])
+        made.append(_plate("waterfall.png", "The median query of each server, packet by packet", drawn))
+        drawn = waterfall.overview([(label, found[:MOST]) for label, found in by_run])
+        made.append(_plate("queries.png", "Every query: segments, and silences inside answers", drawn))
+    counted = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
+    if len(counted) > 1:
+        drawn = plots.histogram_pair(counted[0], counted[1])
+        made.append(_plate("histogram.png", "Segments with PSH from the server, by size", drawn))
+    if any(s.tail is not None for run in record.runs for s in tables.sound(run)):
+        drawn = plots.tails(record.runs, record.scenario.link.rtt)
+        made.append(_plate("tails.png", "Each query's tail", drawn))
+    return made
+
+
+def scenes(run: ServerRun) -> list[Scene]:
+    """Return the exchange of each sound query that the capture holds."""
+    vantage = Vantage.UNKNOWN if run.diagnosis is None else run.diagnosis.vantage
+    pairs = zip([s.index for s in tables.sound(run)], matched_exchanges(run), strict=True)
+    return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e is not None]
+
+
+def _plate(name: str, what: str, drawn: Picture) -> Plate:
+    return Plate(name=name, what=what, picture=drawn)
+
+
+def _verdict(verdict: Verdict) -> Section:
+    tone = Tone.PLAIN
+    if any(verdict.extra_round_trips):
+        tone = Tone.BAD
+    elif verdict.cause == Cause.HEALTHY:
+        tone = Tone.GOOD
+    return Section(
+        title=f"{verdict.server}: {verdict.headline}",
+        sentences=verdict.sentences,
+        remedies=verdict.remedies,
+        tone=tone,
+    )
