@@ -1,5 +1,5 @@
 """Reports: pandas frames, pictures, Markdown, HTML."""
 
-from netlab.report.save import save, save_document, save_queries
+from netlab.report.save import save, save_document, save_pictures, save_queries, save_reports
 
-__all__ = ["save", "save_document", "save_queries"]
+__all__ = ["save", "save_document", "save_pictures", "save_queries", "save_reports"]

@@ -14,9 +14,16 @@ from netlab.report.waterfall import Scene
 
 # Queries of one picture: more cannot be read.
 MOST = 10
+# The pictures that compare servers, in the order of the report.
+TITLES = {
+    "waterfall.png": "The median query of each server, packet by packet",
+    "queries.png": "Every query: segments, and silences inside answers",
+    "histogram.png": "Segments with PSH from the server, by size",
+    "tails.png": "Each query's tail",
+}
 
 
-def run_document(record: RunRecord, verdicts: Sequence[Verdict], drawn_early: Sequence[Plate] = ()) -> Document:
+def run_document(record: RunRecord, verdicts: Sequence[Verdict], pictures: Sequence[Plate]) -> Document:
     """Return what a run's report says: verdicts first, then figures, pictures, every query, and what it rests on."""
     blocks: list[Block] = [Text(text=record.scenario.story)] if record.scenario.story else []
     blocks.append(Text(text="Query:", code=record.scenario.workload.query))
@@ -26,8 +33,7 @@ def run_document(record: RunRecord, verdicts: Sequence[Verdict], drawn_early: Se
     blocks += [Text(text=line, strong=True) for line in tables.ended_early(record)]
     blocks += [_verdict(verdict) for verdict in verdicts]
     blocks.append(tables.headline(record, verdicts))
-    blocks += plates(record)
-    blocks += drawn_early
+    blocks += pictures
     by_label = {verdict.server: verdict for verdict in verdicts}
     blocks += [tables.queries(run, by_label.get(run.server.label)) for run in record.runs]
     blocks += [tables.lab(record), tables.machine(record)]
@@ -43,16 +49,16 @@ def plates(record: RunRecord) -> list[Plate]:
     by_run = [(run.server.label, found) for run in record.runs if (found := scenes(run))]
     if by_run:
         drawn = waterfall.waterfalls([waterfall.median(label, found) for label, found in by_run])
-        made.append(_plate("waterfall.png", "The median query of each server, packet by packet", drawn))
+        made.append(_plate("waterfall.png", drawn))
         drawn = waterfall.overview([(label, found[:MOST]) for label, found in by_run])
-        made.append(_plate("queries.png", "Every query: segments, and silences inside answers", drawn))
+        made.append(_plate("queries.png", drawn))
     counted = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
     if len(counted) > 1:
         drawn = plots.histogram_pair(counted[0], counted[1])
-        made.append(_plate("histogram.png", "Segments with PSH from the server, by size", drawn))
+        made.append(_plate("histogram.png", drawn))
     if any(s.tail is not None for run in record.runs for s in tables.sound(run)):
         drawn = plots.tails(record.runs, record.scenario.link.rtt)
-        made.append(_plate("tails.png", "Each query's tail", drawn))
+        made.append(_plate("tails.png", drawn))
     return made
 
 
@@ -63,8 +69,8 @@ def scenes(run: ServerRun) -> list[Scene]:
     return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e is not None]
 
 
-def _plate(name: str, what: str, drawn: Picture) -> Plate:
-    return Plate(name=name, what=what, picture=drawn)
+def _plate(name: str, drawn: Picture) -> Plate:
+    return Plate(name=name, what=TITLES[name], picture=drawn)
 
 
 def _verdict(verdict: Verdict) -> Section:

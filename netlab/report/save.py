@@ -12,18 +12,34 @@ from netlab.report.figure import Picture
 
 
 def save_queries(run: ServerRun, folder: Path) -> None:
-    """Write the picture of every query of `run` early: the end of all runs need not wait for it. Raises OutputError."""
+    """Write the picture of every query of `run`. Raises OutputError."""
     found = runs.scenes(run)[: runs.MOST]
     if found:
-        drawn = waterfall.waterfalls(found)
-        write_file(folder / f"{_stem(run)}.queries.svg", drawn.svg.encode())
-        write_file(folder / f"{_stem(run)}.queries.png", drawn.png)
+        _write(folder / f"{_stem(run)}.queries.png", waterfall.waterfalls(found))
+
+
+def save_pictures(record: RunRecord, folder: Path) -> None:
+    """Write the pictures that compare the servers of `record`. Raises OutputError."""
+    for plate in runs.plates(record):
+        _write(folder / plate.name, plate.picture)
+
+
+def save_reports(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
+    """Write report.md and report.html with the pictures that `folder` holds already. Raises OutputError."""
+    drawn = [plate for name, what in runs.TITLES.items() if (plate := _read(folder / name, what, folded=False))]
+    for run in record.runs:
+        what = f"Every query of {run.server.label}, packet by packet"
+        plate = _read(folder / f"{_stem(run)}.queries.png", what, folded=True)
+        drawn += [] if plate is None else [plate]
+    save_document(runs.run_document(record, verdicts, drawn), folder, written=drawn)
 
 
 def save(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
-    """Write the reports of `record` and their pictures into `folder`. Raises OutputError."""
-    early = _drawn_early(record, folder)
-    save_document(runs.run_document(record, verdicts, early), folder, written=early)
+    """Write the reports of `record` and all their pictures into `folder`. Raises OutputError."""
+    for run in record.runs:
+        save_queries(run, folder)
+    save_pictures(record, folder)
+    save_reports(record, verdicts, folder)
 
 
 def save_document(document: Document, folder: Path, *, written: Sequence[Plate] = ()) -> None:
@@ -40,14 +56,14 @@ def _stem(run: ServerRun) -> str:
     return next((c.path.removesuffix(f".{c.vantage}.pcapng") for c in run.captures), "server")
 
 
-def _drawn_early(record: RunRecord, folder: Path) -> list[Plate]:
-    found: list[Plate] = []
-    for run in record.runs:
-        path = folder / f"{_stem(run)}.queries.png"
-        try:
-            drawn = Picture(png=path.read_bytes(), svg=path.with_suffix(".svg").read_text())
-        except FileNotFoundError:
-            continue
-        what = f"Every query of {run.server.label}, packet by packet"
-        found.append(Plate(name=path.name, what=what, picture=drawn, folded=True))
-    return found
+def _write(path: Path, drawn: Picture) -> None:
+    write_file(path.with_suffix(".svg"), drawn.svg.encode())
+    write_file(path, drawn.png)
+
+
+def _read(path: Path, what: str, *, folded: bool) -> Plate | None:
+    try:
+        drawn = Picture(png=path.read_bytes(), svg=path.with_suffix(".svg").read_text())
+    except FileNotFoundError:
+        return None
+    return Plate(name=path.name, what=what, picture=drawn, folded=folded)
