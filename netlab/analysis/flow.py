@@ -173,7 +173,7 @@ def _place_data(placed: Placed, mine: Half) -> None:
     elif mine.holes and _fill(placed, mine):
         mine.next = max(mine.next, end)
     elif end <= mine.next:
-        if placed.length == 1 and end == mine.next:
+        if placed.length == 1 and end == mine.next and end <= mine.una:
             placed.end = placed.start  # a keep-alive or a window probe: no data of the application
             placed.length = 0
             return

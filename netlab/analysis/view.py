@@ -29,6 +29,7 @@ class Past:
     peak_before_loss: int = 0  # most in flight before the last loss; 0 without one
     segments: int = 0  # sent so far
     exchanges: int = 0
+    pause: int = 0  # of the exchange before, before its response's last segment (ns)
     small: int = 0  # most segments below the MSS in flight at once: two or more, and Nagle's rule is off
 
 
@@ -198,6 +199,7 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
     if stops and not past.peak_before_loss:
         # Slow start adds what each ACK covers: a full window acknowledged is at least doubled.
         window = max(window, 2 * max(stop.segments for stop in stops))
+    paused = bool(transfer.gaps) and transfer.gaps[-1].position == len(transfer.data) - 1
     first = transfer.rounds[0].segments
     burst = past.burst
     initial, restarts = past.initial, past.restarts
@@ -218,4 +220,5 @@ def advance(past: Past, transfer: Transfer, *, fresh: bool, stops: list[Gap]) ->
         segments=segments,
         exchanges=past.exchanges + 1,
         small=small,
+        pause=transfer.gaps[-1].duration if paused else 0,
     )

@@ -269,3 +269,26 @@ def test_a_lone_syn() -> None:
     diagnosis = read([syn])
     assert len(diagnosis.connections) == 1
     assert diagnosis.exchanges == ()
+
+
+def test_a_last_byte_sent_again_is_no_keep_alive() -> None:
+    """EndOfStream is one byte: its retransmission looks like a keep-alive but for being unacknowledged."""
+    whole = sum(size for _, size in NATIVE)
+    lossy = Path(delay=32 * MS, lose=lambda start, _end, nth: nth == 0 and start == whole - 1)
+    net = Net(up=Path(), down=lossy, server=Side(initcwnd=20))
+    serve(net, [(0, NATIVE)])
+    exchange = read(net.taps["server"]).exchanges[0]
+    assert exchange.cause is Cause.TAIL_LOSS_PROBE
+    assert any(segment.retransmission and segment.length == 1 for segment in exchange.segments)
+    from_afar = read(net.taps["client"]).exchanges[0]
+    assert from_afar.cause in (Cause.TAIL_LOSS_PROBE, Cause.UNDETERMINED)
+    assert from_afar.confidence <= 0.6
+
+
+def test_a_request_sent_twice_for_want_of_an_ack_is_no_loss_at_the_server() -> None:
+    """The copy that comes late changes nothing where the first one had arrived."""
+    segments = list(net_of([(0, NATIVE)], server=Side(initcwnd=20)).taps["server"])
+    request = next(s for s in segments if s.source == CLIENT and s.length)
+    segments.append(request._replace(at=segments[-1].at + 240 * MS))
+    exchange = read([s._replace(frame=n) for n, s in enumerate(segments, 1)]).exchanges[0]
+    assert (exchange.cause, exchange.extra_round_trips) == (Cause.HEALTHY, 0)

@@ -2,7 +2,7 @@
 
 from netlab.analysis.transfer import Ending, Gap, Transfer
 from netlab.analysis.view import RTO_MIN, Past, View
-from netlab.diagnosis import Cause, Evidence, Finding
+from netlab.diagnosis import Cause, Evidence, Finding, Vantage
 from netlab.units import as_ms, ms, us
 
 # Linux delays an ACK by 40 ms at least (TCP_DELACK_MIN) once a connection talks in turns.
@@ -74,8 +74,22 @@ def tail_lost_unseen(view: View, gap: Gap) -> bool:
     last = gap.position == len(view.response.data) - 1
     if view.at_sender or not last or gap.ending is not Ending.SENDER or gap.skips or view.rtt is None:
         return False
+    if view.past.peak_before_loss and could_be_a_lost_tail(view, gap):
+        return True  # the path is known to lose
     by_loss, by_cork = abs(gap.duration - view.rto), abs(gap.duration - view.rto - view.rtt)
     return by_loss <= JIFFY and by_loss < by_cork
+
+
+def could_be_a_lost_tail(view: View, gap: Gap) -> bool:
+    """Whether a lone last segment came so late that its first copy may have been lost before it came by here.
+
+    A pause that the exchange before this one showed too is the server's own: losses do not come every time.
+    """
+    if view.paths.vantage is Vantage.SERVER or gap.position != len(view.response.data) - 1:
+        return False
+    if gap.duration < 2 * (view.rtt or 0) or gap.duration > 2 * view.rto + ms(100):
+        return False
+    return abs(gap.duration - view.past.pause) > JIFFY
 
 
 def lone_ack_after(view: View) -> int | None:

@@ -12,7 +12,7 @@ from netlab.analysis.causes.gaps import JIFFY, answer_lost_unseen, finding, show
 from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending, Gap, Loss, Transfer
 from netlab.analysis.view import View
-from netlab.diagnosis import Cause, Finding
+from netlab.diagnosis import Cause, Finding, Vantage
 from netlab.units import ms
 
 
@@ -97,8 +97,11 @@ def _episodes(view: View, transfer: Transfer, *, request: bool) -> list[Episode]
     found: list[Episode] = []
     until = -1
     probes = _probes(view, request)
+    at_receiver = view.paths.vantage is (Vantage.SERVER if request else Vantage.CLIENT)
     timer = max(ms(150), view.rto * 3 // 4)
     for loss in transfer.losses:
+        if loss.packet.again and at_receiver:
+            continue  # the first copy had come by here: nothing waited for this one
         if found and loss.packet.start < until:
             if loss.quiet >= timer:
                 found.append(_longer(found.pop(), loss))

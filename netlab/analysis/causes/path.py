@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from netlab.analysis.causes.gaps import DELAYED_ACK, blocked_by_receiver, finding, shown
+from netlab.analysis.causes.gaps import blocked_by_receiver, finding, shown
 from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending
 from netlab.analysis.view import View
@@ -165,12 +165,16 @@ def _drain(view: View) -> tuple[int, float | None, Placed] | None:
     if view.paths.vantage is not Vantage.SERVER or view.rtt is None or view.response.losses:
         return None
     acked = [packet for packet in view.response.data if packet.acked_at >= 0]
-    if len(acked) < 3 or any(blocked_by_receiver(gap) for gap in view.response.gaps):
+    # The last ACK may wait for company: for 40 ms, or until the client has something to say.
+    final = max((packet.acked_at for packet in acked), default=0)
+    prompt = [packet for packet in acked if packet.acked_at < final]
+    acked = prompt if len({packet.acked_at for packet in prompt}) >= 2 else []
+    if len(acked) < 2 or any(blocked_by_receiver(gap) for gap in view.response.gaps):
         return None
     packet = max(acked, key=lambda each: each.acked_at - each.at)
     late = packet.acked_at - packet.at - (view.paths.downstream or 0)
     rate = _ack_rate(acked, late)
-    if late <= 0 or (rate is None and abs(late - DELAYED_ACK) < ms(8)):
+    if late <= 0:
         return None
     return late, rate, packet
 

@@ -1,11 +1,10 @@
 """An end, not the network, took the time: a receiver without room, a server at work, a client that dawdles."""
 
 from netlab.analysis.causes import loss, path, timers, window
-from netlab.analysis.causes.gaps import blocked_by_receiver, finding, frames_of, nagle, shown
+from netlab.analysis.causes.gaps import blocked_by_receiver, could_be_a_lost_tail, finding, frames_of, nagle, shown
 from netlab.analysis.transfer import Ending, Gap
 from netlab.analysis.view import View
 from netlab.diagnosis import Cause, Finding
-from netlab.units import ms
 
 
 def receive_window(view: View) -> Finding | None:
@@ -126,7 +125,5 @@ def _surety(view: View, gap: Gap) -> float:
         return 0.7
     if view.at_sender:
         return 0.95
-    rtt = view.rtt or 0
     # From afar a lost tail and a pause of the same length look alike.
-    last = gap.position == len(view.response.data) - 1
-    return 0.7 if last and (gap.duration >= 2 * rtt - ms(5)) else 0.85
+    return 0.55 if could_be_a_lost_tail(view, gap) else 0.85

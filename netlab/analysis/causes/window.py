@@ -12,6 +12,7 @@ from netlab.analysis.causes.gaps import (
     bulk,
     finding,
     frames_of,
+    nagle,
     quiet_before,
     segments,
     shown,
@@ -53,9 +54,12 @@ def stops_of(view: View) -> list[Gap]:
 
 
 def _held_after_loss(view: View, gap: Gap) -> bool:
-    full = gap.before.length >= view.response.mss and not blocked_by_receiver(gap)
-    waited = gap.ending is Ending.ACK or (gap.ending is Ending.SENDER and gap.segments_left > 0)
-    return full and waited and gap.segments > 0 and 2 * gap.duration <= 3 * view.round_trip
+    full = gap.before.length >= view.response.mss
+    waited = gap.ending is Ending.ACK or (full and gap.ending is Ending.SENDER and gap.segments_left > 0)
+    short = 2 * gap.duration <= 3 * view.round_trip and gap.segments > 0
+    if not waited or not short or blocked_by_receiver(gap):
+        return False
+    return not nagle(gap, view.response, past=view.past, rtt=view.round_trip)
 
 
 def story(view: View, stops: list[Gap]) -> Story:
@@ -65,7 +69,7 @@ def story(view: View, stops: list[Gap]) -> Story:
     quiet = quiet_before(view, first)
     lost = any(loss.packet.at < first.resume.at for loss in view.response.losses) or _after_timeout(view, first)
     rested = quiet is not None and quiet > view.rto
-    if lost or (past.peak_before_loss > held and past.window <= held and not _like_a_restart(view, held)):
+    if lost or (past.peak_before_loss > held and not (rested and (past.window > held or _like_a_restart(view, held)))):
         return Story.LOSS
     if _constant(view, stops):
         return Story.BUFFER
