@@ -13,6 +13,7 @@ from netlab.units import ms
 
 # Linux floors the variance part of the RTO at 200 ms (TCP_RTO_MIN; net/ipv4/tcp_input.c, tcp_set_rto).
 RTO_MIN = ms(200)
+_TAIL = 8  # segments looked at for a response's last two
 DEFAULT_MSS = 1460
 
 
@@ -82,12 +83,15 @@ class View:
 
 
 def waited_a_timer(raw: Raw, paths: Paths) -> bool:
-    """Whether the response's first byte came about one RTO late: a cork's timer, or a retransmission."""
+    """Whether the response's first byte, or its last segment, came about one RTO late: a cork, or a retransmission."""
     if raw.first_down is None or raw.request_end_at is None:
         return False
     rtt = paths.rtt or 0
     wait = raw.first_down.at - raw.request_end_at - (paths.upstream or 0)
-    return abs(wait - RTO_MIN - rtt) <= ms(10) + rtt // 20 or abs(wait - RTO_MIN) <= ms(10)
+    if abs(wait - RTO_MIN - rtt) <= ms(10) + rtt // 20 or abs(wait - RTO_MIN) <= ms(10):
+        return True
+    last = [placed for placed in raw.placed[-_TAIL:] if placed.down and placed.end > placed.start][-2:]
+    return len(last) == 2 and RTO_MIN <= last[1].at - last[0].at <= 2 * RTO_MIN + 2 * rtt
 
 
 def floor_for(rtt: int | None, shortest: int) -> int:

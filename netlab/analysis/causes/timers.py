@@ -60,8 +60,8 @@ def cork_timer(view: View) -> Finding | None:
         f"kernel's timer, after which TCP_CORK (or MSG_MORE) gives up waiting for more"
     )
     confidence = (0.85 if view.at_sender else 0.65) if gaps else 0.55
-    if gaps and could_be_a_lost_tail(view, gaps[0]):
-        confidence = 0.5
+    if gaps and view.timer_waits < 2 and could_be_a_lost_tail(view, gaps[0]):
+        confidence = 0.45
     if not gaps and not view.at_sender and (lone_ack_after(view) or 0) < (view.rtt or 0) + DELAYED_ACK // 2:
         # An ACK at once says nothing of when the response left; but losses do not come every time.
         confidence = 0.7 if view.timer_waits > 1 else 0.45
