@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from netlab.diagnosis import PshTable
+from netlab.diagnosis import Exchange, PshTable
 from netlab.record import ServerRun
 from netlab.report import style
 from netlab.report.figure import Picture, figure, frame, heading, picture, shown
@@ -14,15 +15,17 @@ from netlab.units import as_ms
 _BARS = 22
 
 
-def histogram_pair(before: tuple[str, PshTable], after: tuple[str, PshTable]) -> Picture:
-    """Return the segments with PSH and a payload by size, before beside after, on one scale."""
+def histogram_pair(
+    before: tuple[str, PshTable], after: tuple[str, PshTable], what: str = "segments with PSH"
+) -> Picture:
+    """Return segments (label, table) by payload size, before beside after, on one scale."""
     drawn = figure(3.3)
     left, right = drawn.subplots(1, 2, sharey=True)
     bins = size_bins(sorted({size for _, table in (before, after) for size, _ in table.sizes}))
     for axis, (label, table), colour in ((left, before, style.BEFORE), (right, after, style.AFTER)):
         _histogram(axis, table, bins, colour)
         heading(axis, f"{shown(label, longest=28)}: {table.segments:,} segments, {table.bytes:,} B", style.FONT)
-    left.set_ylabel("segments with PSH", color=style.MUTED, fontsize=style.FONT)
+    left.set_ylabel(what, color=style.MUTED, fontsize=style.FONT)
     return picture(drawn)
 
 
@@ -60,6 +63,39 @@ def strips(groups: Sequence[tuple[str, Sequence[int]]], axis_label: str, rtt: in
     axis.set_xlim(0, most * 1.04 or 1)
     axis.set_xlabel(axis_label, color=style.MUTED, fontsize=style.FONT)
     frame(axis)
+    return picture(drawn)
+
+
+def windows(exchanges: Sequence[Exchange]) -> Picture:
+    """Return, exchange by exchange, the segments of the first flight and of the whole answer.
+
+    Where the two part, the answer waited for an ACK; a level first flight is the window at work.
+    """
+    drawn = figure(2.6)
+    axis = drawn.subplots()
+    places = range(1, len(exchanges) + 1)
+    first = [exchange.first_flight_segments or 0 for exchange in exchanges]
+    whole = [sum(flight.segments for flight in exchange.flights) for exchange in exchanges]
+    axis.vlines(places, first, whole, color=style.STALL, linewidth=1.6, zorder=1)
+    size = 6 if len(exchanges) <= 60 else 3
+    axis.plot(places, whole, "s", color=style.STALL, markersize=size, label="whole answer")
+    axis.plot(places, first, "o", color=style.SERVER, markersize=size, label="first flight")
+    axis.set_ylim(0, max(whole, default=1) * 1.12 + 1)
+    axis.set_xlim(0, len(exchanges) + 1)
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylabel("segments", color=style.MUTED, fontsize=style.FONT)
+    axis.set_xlabel("exchange, in the order of the capture", color=style.MUTED, fontsize=style.FONT)
+    frame(axis)
+    axis.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=2,
+        frameon=False,
+        fontsize=style.FONT,
+        labelcolor=style.INK,
+        borderaxespad=0,
+    )
     return picture(drawn)
 
 

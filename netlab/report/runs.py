@@ -16,7 +16,7 @@ from netlab.report.waterfall import Scene
 MOST = 10
 # The pictures that compare servers, in the order of the report.
 TITLES = {
-    "waterfall.png": "The median query of each server, packet by packet",
+    "waterfall.png": "A typical query of each server, packet by packet",
     "queries.png": "Every query: segments, and silences inside answers",
     "histogram.png": "Segments with PSH from the server, by size",
     "tails.png": "Each query's tail",
@@ -48,7 +48,7 @@ def plates(record: RunRecord) -> list[Plate]:
     made: list[Plate] = []
     by_run = [(run.server.label, found) for run in record.runs if (found := scenes(run))]
     if by_run:
-        drawn = waterfall.waterfalls([waterfall.median(label, found) for label, found in by_run])
+        drawn = waterfall.waterfalls([waterfall.typical(label, found) for label, found in by_run])
         made.append(_plate("waterfall.png", drawn))
         drawn = waterfall.overview([(label, found[:MOST]) for label, found in by_run])
         made.append(_plate("queries.png", drawn))
@@ -66,7 +66,7 @@ def scenes(run: ServerRun) -> list[Scene]:
     """Return the exchange of each sound query that the capture holds."""
     vantage = Vantage.UNKNOWN if run.diagnosis is None else run.diagnosis.vantage
     pairs = zip([s.index for s in tables.sound(run)], matched_exchanges(run), strict=True)
-    return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e is not None]
+    return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e and e.segments]
 
 
 def _plate(name: str, drawn: Picture) -> Plate:

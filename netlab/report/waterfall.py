@@ -75,7 +75,7 @@ def overview(columns: Sequence[tuple[str, Sequence[Scene]]]) -> Picture:
         for axis in grid[len(scenes) :, place]:
             axis.set_visible(False)
         for axis, scene in zip(grid[:, place], scenes, strict=False):
-            _small(axis, scene, end, share=0.13 * len(columns))
+            _small(axis, scene, end, share=0.18 * len(columns))
         heading(grid[0, place], shown(label, longest=60 // len(columns)))
         last = grid[len(scenes) - 1, place]
         last.tick_params(axis="x", labelbottom=True, length=3)
@@ -83,9 +83,12 @@ def overview(columns: Sequence[tuple[str, Sequence[Scene]]]) -> Picture:
     return picture(drawn)
 
 
-def median(label: str, scenes: Sequence[Scene]) -> Scene:
-    """Return the scene with the median tail of those that have one, titled with `label`."""
-    timed = [scene for scene in scenes if scene.exchange.tail is not None] or list(scenes)
+def typical(label: str, scenes: Sequence[Scene]) -> Scene:
+    """Return the scene with the median tail of those that waited, or of all where few did, titled with `label`."""
+    stalled = [scene for scene in scenes if scene.exchange.extra_round_trips]
+    # Where a good part waited, one of those is what the picture is for.
+    pool = stalled if len(stalled) * 4 >= len(scenes) else scenes
+    timed = [scene for scene in pool if scene.exchange.tail is not None] or list(pool)
     ordered = sorted(timed, key=lambda scene: scene.exchange.tail or 0)
     scene = ordered[(len(ordered) - 1) // 2]
     return Scene(title=f"{label}, {scene.title}", exchange=scene.exchange, vantage=scene.vantage)
