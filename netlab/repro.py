@@ -6,14 +6,12 @@ the caller once it has shown it. A signal is saved too, and raised again.
 
 import time
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from netlab.analysis.explain import Verdict, explain
 from netlab.analysis.match import matched_exchanges
 from netlab.diagnosis import Exchange
-from netlab.environment import environment
 from netlab.errors import NetlabError, UsageError
 from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
@@ -54,9 +52,9 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
     make_folder(order.folder)
     folder = str(order.folder)
     failure: NetlabError | None = None
-    with ThreadPoolExecutor(max_workers=1) as aside, Worker() as worker, Worker() as second:
-        # Asked while the first lab is being built, before anything is timed.
-        book = _Book(order=order, started_at=time.time_ns(), asked=aside.submit(environment))
+    with Worker() as worker, Worker() as second:
+        second.begin(Task(do=Do.DESCRIBE, folder=folder))
+        book = _Book(order=order, started_at=time.time_ns(), second=second)
         request = Request(scenario=order.scenario, folder=order.folder, password=order.password)
         try:
             for server in order.scenario.servers:
@@ -78,10 +76,7 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
         verdicts = explain_all(record)
         observer.phase("writing the reports")
         second.begin(Task(do=Do.DRAW, folder=folder, record=record))
-        for run in record.runs:
-            worker.begin(Task(do=Do.DRAW_QUERIES, folder=folder, run=run))
-        for each in (second, *(worker for _ in record.runs)):
-            each.finish()
+        second.finish()
         worker.begin(Task(do=Do.WRITE, folder=folder, record=record, verdicts=verdicts))
         worker.finish()
     return Outcome(record=record, verdicts=verdicts, failure=failure)
@@ -99,7 +94,8 @@ class _Book:
 
     order: Order
     started_at: int
-    asked: "Future[Environment]"
+    second: Worker  # was asked what the machine is
+    environment: Environment | None = None
     runs: list[ServerRun] = field(default_factory=list)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -110,13 +106,16 @@ class _Book:
 
     def save(self, *, finished: bool = False, interrupted: str | None = None) -> RunRecord:
         """Write the record as it is, and return it."""
+        if self.environment is None:
+            self.environment = self.second.finish().environment
+        assert self.environment is not None
         record = RunRecord(
             run_id=self.run_id,
             started_at=self.started_at,
             finished_at=time.time_ns() if finished else None,
             command_line=self.order.command_line,
             scenario=self.order.scenario,
-            environment=self.asked.result(),
+            environment=self.environment,
             runs=tuple(self.runs),
             interrupted=interrupted,
             notes=tuple(f"{run.server.label}: {note}" for run in self.runs for note in run.notes),

@@ -18,8 +18,9 @@ from typing import IO, Self
 import msgspec
 
 from netlab.analysis.explain import Verdict
+from netlab.environment import environment
 from netlab.errors import NetlabError, OperationError, OutputError
-from netlab.record import RunRecord, ServerRun
+from netlab.record import Environment, RunRecord, ServerRun
 
 _LENGTH = struct.Struct("=Q")
 
@@ -27,8 +28,8 @@ _LENGTH = struct.Struct("=Q")
 class Do(StrEnum):
     """The kinds of task."""
 
-    READ = "read"  # the captures of `run`
-    DRAW_QUERIES = "draw queries"  # of `run`
+    DESCRIBE = "describe"  # the machine
+    READ = "read"  # the captures of `run`; its queries are drawn after the answer is given
     DRAW = "draw"  # the pictures of `record`
     WRITE = "write"  # the reports of `record`
 
@@ -46,8 +47,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The run with its diagnosis; or what went wrong."""
+    """The machine, the run with its diagnosis, or what went wrong."""
 
+    environment: Environment | None = None
     run: ServerRun | None = None
     error: str | None = None
     hint: str = ""
@@ -67,6 +69,9 @@ class Worker:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is the owner's to handle
         )
+        # At once, before its imports: the first lab is being built just now.
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(self._process.pid, os.SCHED_IDLE, os.sched_param(0))
         return self
 
     def __exit__(
@@ -112,11 +117,9 @@ class Worker:
 
 def main() -> None:
     """Serve until the input ends."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # Imported while the first lab is being built: together they take longer than the work itself.
+    # Imported while the first server is measured: together they take longer than the work itself.
     import netlab.reading
-    import netlab.report  # noqa: F401
+    import netlab.report
 
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (data := _get(source)) is not None:
@@ -128,6 +131,10 @@ def main() -> None:
             answer = Answer(error=error.what, hint=error.hint)
         with contextlib.suppress(BrokenPipeError):
             _put(target, msgspec.msgpack.encode(answer))
+        if task.do is Do.READ and answer.run is not None:
+            # A picture that cannot be written fails the reports too, and is said there.
+            with contextlib.suppress(OutputError):
+                netlab.report.save_queries(answer.run, Path(task.folder))
 
 
 def _perform(task: Task) -> Answer:
@@ -135,10 +142,10 @@ def _perform(task: Task) -> Answer:
 
     folder = Path(task.folder)
     match task.do:
+        case Do.DESCRIBE:
+            return Answer(environment=environment())
         case Do.READ if task.run is not None:
             return Answer(run=reading.read_captures(task.run, folder))
-        case Do.DRAW_QUERIES if task.run is not None:
-            report.save_queries(task.run, folder)
         case Do.DRAW if task.record is not None:
             report.save_pictures(task.record, folder)
         case Do.WRITE if task.record is not None:
