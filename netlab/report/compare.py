@@ -3,6 +3,7 @@
 Figures are per exchange where the captures may differ in length.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ def compare_document(before: Side, after: Side) -> Document:
         if notes or side.diagnosis.summary.truncated:
             cut = ("the capture is cut short: what is whole was read",) if side.diagnosis.summary.truncated else ()
             blocks.append(Section(title=f"Notes on {side.label}", sentences=(*cut, *notes)))
-    blocks.append(Text(text="Again:", code=f"netlab compare {before.diagnosis.file} {after.diagnosis.file}"))
+    blocks.append(Text(text="Again:", code=shlex.join(["netlab", "compare", *(side.diagnosis.file for side in sides)])))
     return Document(title=f"netlab: {before.label} against {after.label}", blocks=tuple(blocks))
 
 
@@ -105,7 +106,7 @@ def _times(sides: Sequence[Side]) -> Table:
     for name in ("RTT", "first byte", "first row", "EndOfStream", "last byte", "tail"):
         rows.append((name, *(counts.quartet(counts.summary(_durations(side, name))) for side in sides)))
     return Table(
-        title="Times: p50 / p99 / max / n",
+        title="Times, ms: p50 / p99 / max / n",
         columns=("", *(side.label for side in sides)),
         rows=tuple(rows),
         notes=(f"{DASH} is a figure that was not measured.",),

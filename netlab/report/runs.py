@@ -43,23 +43,21 @@ def run_document(record: RunRecord, verdicts: Sequence[Verdict], pictures: Seque
     return Document(title=f"netlab: {record.scenario.name}", blocks=tuple(blocks))
 
 
-def plates(record: RunRecord) -> list[Plate]:
-    """Return the pictures of a run; those that its data do not allow are left out."""
-    made: list[Plate] = []
+def draw(record: RunRecord, name: str) -> Picture | None:
+    """Return the picture of that `name` (a key of TITLES), or None where the run's data do not allow it."""
     by_run = [(run.server.label, found) for run in record.runs if (found := scenes(run))]
-    if by_run:
-        drawn = waterfall.waterfalls([waterfall.typical(label, found) for label, found in by_run])
-        made.append(_plate("waterfall.png", drawn))
-        drawn = waterfall.overview([(label, found[:MOST]) for label, found in by_run])
-        made.append(_plate("queries.png", drawn))
-    counted = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
-    if len(counted) > 1:
-        drawn = plots.histogram_pair(counted[0], counted[1])
-        made.append(_plate("histogram.png", drawn))
-    if any(s.tail is not None for run in record.runs for s in tables.sound(run)):
-        drawn = plots.tails(record.runs, record.scenario.link.rtt)
-        made.append(_plate("tails.png", drawn))
-    return made
+    match name:
+        case "waterfall.png" if by_run:
+            return waterfall.waterfalls([waterfall.typical(label, found) for label, found in by_run])
+        case "queries.png" if by_run:
+            return waterfall.overview([(label, found[:MOST]) for label, found in by_run])
+        case "histogram.png":
+            counted = [(run.server.label, run.psh) for run in record.runs if run.psh is not None]
+            return plots.histogram_pair(counted[0], counted[1]) if len(counted) > 1 else None
+        case "tails.png" if any(s.tail is not None for run in record.runs for s in tables.sound(run)):
+            return plots.tails(record.runs, record.scenario.link.rtt)
+        case _:
+            return None
 
 
 def scenes(run: ServerRun) -> list[Scene]:
@@ -67,10 +65,6 @@ def scenes(run: ServerRun) -> list[Scene]:
     vantage = Vantage.UNKNOWN if run.diagnosis is None else run.diagnosis.vantage
     pairs = zip([s.index for s in tables.sound(run)], matched_exchanges(run), strict=True)
     return [Scene(title=f"query {number}", exchange=e, vantage=vantage) for number, e in pairs if e and e.segments]
-
-
-def _plate(name: str, drawn: Picture) -> Plate:
-    return Plate(name=name, what=TITLES[name], picture=drawn)
 
 
 def _verdict(verdict: Verdict) -> Section:

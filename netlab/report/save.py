@@ -18,10 +18,12 @@ def save_queries(run: ServerRun, folder: Path) -> None:
         _write(folder / f"{_stem(run)}.queries.png", waterfall.waterfalls(found))
 
 
-def save_pictures(record: RunRecord, folder: Path) -> None:
-    """Write the pictures that compare the servers of `record`. Raises OutputError."""
-    for plate in runs.plates(record):
-        _write(folder / plate.name, plate.picture)
+def save_pictures(record: RunRecord, folder: Path, names: Sequence[str] = tuple(runs.TITLES)) -> None:
+    """Write the pictures that compare the servers of `record`, or the named ones of them. Raises OutputError."""
+    for name in names:
+        drawn = runs.draw(record, name)
+        if drawn is not None:
+            _write(folder / name, drawn)
 
 
 def save_reports(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
