@@ -43,6 +43,7 @@ class Task:
     run: ServerRun | None = None
     record: RunRecord | None = None
     verdicts: tuple[Verdict, ...] = ()
+    pictures: tuple[str, ...] = ()  # which to DRAW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ def _perform(task: Task) -> Answer:
         case Do.READ if task.run is not None:
             return Answer(run=reading.read_captures(task.run, folder))
         case Do.DRAW if task.record is not None:
-            report.save_pictures(task.record, folder)
+            report.save_pictures(task.record, folder, task.pictures)
         case Do.WRITE if task.record is not None:
             report.save_reports(task.record, task.verdicts, folder)
     return Answer()
