@@ -79,6 +79,7 @@ class ServerRun:
     version: str | None  # as the server's Hello states it
     lab: LabFacts | None  # None for a remote server
     rtt: RttReport | None
+    startup: int | None = None  # ns from starting the server's process until it answered
     lateness: LatenessReport | None
     warmups: tuple[Sample, ...]
     samples: tuple[Sample, ...]

@@ -72,6 +72,7 @@ class _Progress:
     lab: Lab | None = None
     rtt: RttReport | None = None
     started_at: int = 0
+    startup: int | None = None
     warmups: list[Sample] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     captures: list[CaptureFile] = field(default_factory=list)
@@ -87,6 +88,7 @@ class _Progress:
             version=self.version,
             lab=None if self.lab is None else self.lab.facts,
             rtt=self.rtt,
+            startup=self.startup,
             lateness=self.lateness,
             warmups=tuple(self.warmups),
             samples=tuple(self.samples),
@@ -160,7 +162,9 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
             # Both captures begin while the server starts: each is a process that takes a moment to be there.
             begun = [aside.submit(_dump, end, request.folder / f"{stem}.{end.name}.pcapng", server) for end in ends]
             try:
+                began = time.monotonic_ns()
                 running = start(server, lab.server, str(request.folder / f"{stem}.log"))
+                progress.startup = time.monotonic_ns() - began
                 # Not closed here: its data is scratch, and the lab's end takes its process down at once.
             finally:
                 dumpers = [stack.enter_context(future.result()) for future in begun]

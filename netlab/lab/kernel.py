@@ -77,12 +77,13 @@ class _Namespace:
         return found[0]
 
 
-def build(request: dict[str, Any], descriptors: Mapping[str, int]) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Make the lab that `request` describes in the namespaces; return what was read back, and shared descriptors.
+def build(
+    wanted: BuildRequest, descriptors: Mapping[str, int], relay: relay_process.Starting | None
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Make the lab that is `wanted` in the namespaces; return what was read back, and shared descriptors.
 
-    Raises LabError naming the step.
+    `relay` is there unless netem was asked for. Raises LabError naming the step.
     """
-    wanted = BuildRequest.decode(request)
     with ExitStack() as stack:
         spaces = {place: _Namespace(place, descriptors[place], stack) for place in Place}
         backend = wanted.link.backend
@@ -97,8 +98,10 @@ def build(request: dict[str, Any], descriptors: Mapping[str, int]) -> tuple[dict
         read = {space.place.value: space.do(partial(_read_back, space)) for space in ends}
     emulation: dict[str, Any] = {"backend": backend.value}
     shared: tuple[int, ...] = ()
-    if backend is Backend.RELAY:
-        emulation, shared = relay_process.start(wanted.link, descriptors[Place.MIDDLE])
+    if relay is not None and backend is Backend.RELAY:
+        emulation, shared = relay.go()
+    elif relay is not None:
+        relay.abandon()
     return {"backend": backend.value, "ends": read, "emulation": emulation}, shared
 
 

@@ -18,7 +18,10 @@ from typing import Any, TypeVar
 from netlab.errors import LabError
 from netlab.lab import channel, syscalls
 from netlab.lab.plan import INTERFACE, Place
+from netlab.lab.relay_process import Starting
 from netlab.lab.scratch import prepare_mounts
+from netlab.lab.wiring import BuildRequest
+from netlab.scenario import Backend
 
 _Result = TypeVar("_Result")
 _Answer = tuple[Any, tuple[int, ...]]
@@ -98,11 +101,16 @@ class Service:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _build(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
-        from netlab.lab import kernel
-
+        wanted = BuildRequest.decode(message["request"])
         for place in Place:
             self._namespaces[place] = in_thread(_new_namespace)
-        built, shared = kernel.build(message["request"], self._namespaces)
+        relay: Starting | None = None
+        if wanted.link.backend is not Backend.NETEM:
+            # Its interpreter starts while pyroute2 is being imported and the interfaces are made.
+            relay = Starting(wanted.link, self._namespaces[Place.MIDDLE])
+        from netlab.lab import kernel
+
+        built, shared = kernel.build(wanted, self._namespaces, relay)
         self._shared = shared
         self._description = {
             **built,
