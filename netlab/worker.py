@@ -122,6 +122,7 @@ def main() -> None:
     import netlab.reading
     import netlab.report
 
+    netlab.report.warm_up()
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (data := _get(source)) is not None:
         task = msgspec.msgpack.decode(data, type=Task)

@@ -62,6 +62,15 @@ def picture(drawn: Figure) -> Picture:
     return Picture(png=png.getvalue(), svg=_numbered(text[text.index("<svg") :]))
 
 
+def warm_up() -> None:
+    """Draw a little of everything: the first drawing of a process loads fonts and formats, some 0.3 s."""
+    drawn = figure(1.0)
+    axis = drawn.subplots()
+    axis.set_title("warm", fontweight="bold")
+    axis.annotate("up", (0.5, 0.5), (0.2, 0.2), arrowprops={"arrowstyle": "<->"})
+    picture(drawn)
+
+
 def shown(text: str, longest: int = 80) -> str:
     """Return `text` as matplotlib can draw it: one line, no mathematics, no character that the font lacks."""
     return "".join(

@@ -147,7 +147,14 @@ def _without_middle(found: Sequence[Row], most: int) -> list[Row]:
     silences = sum(row.kind is Kind.SILENCE for row in middle)
     text = f"… {sum(row.segments for row in middle):,} segments"
     text += f" and {silences} silences" if silences else ""
-    left_out = Row(kind=Kind.LEFT_OUT, start=middle[0].start, end=middle[-1].end, text=text)
+    left_out = Row(
+        kind=Kind.LEFT_OUT,
+        start=middle[0].start,
+        end=middle[-1].end,
+        text=text,
+        segments=sum(row.segments for row in middle),
+        bytes=sum(row.bytes for row in middle),
+    )
     return [*found[:head], left_out, *found[-tail:]]
 
 

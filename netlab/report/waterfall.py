@@ -26,6 +26,8 @@ _MARK = {
 }
 # From this share of the width on, a text stands left of its mark.
 _RIGHT = 0.55
+# A span below this share of the width has no room for an arrow.
+_NARROW = 0.03
 _SINCE = {
     Vantage.SERVER: "ms since the request reached the server",
     Vantage.CLIENT: "ms since the client sent the request",
@@ -154,13 +156,14 @@ def _mark(axis: Axes, scene: Scene, row: Row, place: float) -> None:
     low, high = axis.get_xlim()
     # Left of its mark where the right is too narrow.
     left = (stop - low) / (high - low) > _RIGHT
+    inside = row.kind is Kind.LEFT_OUT and left and (start - low) / (high - low) < 1 - _RIGHT
     ground = style.PAGE if row.flight is None else style.FLIGHTS[0]
     axis.annotate(
         shown(row.text, 120),
-        (start if left else stop, place),
-        xytext=(-8 if left else 8, 0),
+        ((start + stop) / 2 if inside else start if left else stop, place),
+        xytext=(0 if inside else -8 if left else 8, 0),
         textcoords="offset points",
-        ha="right" if left else "left",
+        ha="center" if inside else "right" if left else "left",
         va="center_baseline",
         fontsize=style.FONT - 0.5,
         color=style.CLIENT if row.kind is Kind.ACK else style.INK,
@@ -172,13 +175,14 @@ def _mark(axis: Axes, scene: Scene, row: Row, place: float) -> None:
 def _silence(axis: Axes, scene: Scene, row: Row, place: float) -> None:
     start, stop = scene.at(row.start), scene.at(row.end)
     axis.fill_between([start, stop], place - 1, place + 1, color=style.SILENCE, linewidth=0, zorder=1)
-    axis.annotate(
-        "",
-        (start, place + 0.5),
-        (stop, place + 0.5),
-        arrowprops={"arrowstyle": "<->", "color": style.STALL, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0},
-    )
     low, high = axis.get_xlim()
+    if (stop - start) / (high - low) > _NARROW:
+        axis.annotate(
+            "",
+            (start, place + 0.5),
+            (stop, place + 0.5),
+            arrowprops={"arrowstyle": "<->", "color": style.STALL, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0},
+        )
     middle = ((start + stop) / 2 - low) / (high - low)
     # In the middle of the picture centred; near its edges from the span's own edge inwards.
     if middle < 0.4:
