@@ -38,3 +38,11 @@ def make_folder(path: Path) -> None:
         os.unlink(name)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}", hint="choose another folder with --output") from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove `path`, which may be gone already. Raises OutputError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror or error}", hint="choose another folder with --output") from error
