@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from netlab.analysis.causes.gaps import blocked_by_receiver, finding, shown
+from netlab.analysis.causes.gaps import DELAYED_ACK, blocked_by_receiver, finding, shown
 from netlab.analysis.flow import Placed
 from netlab.analysis.transfer import Ending
 from netlab.analysis.view import View
@@ -167,7 +167,16 @@ def _drain(view: View) -> tuple[int, float | None, Placed] | None:
     acked = [packet for packet in view.response.data if packet.acked_at >= 0]
     # The last ACK may wait for company: for 40 ms, or until the client has something to say.
     final = max((packet.acked_at for packet in acked), default=0)
-    prompt = [packet for packet in acked if packet.acked_at < final]
+    # So may any ACK of less than two full segments (RFC 9293 3.8.6.3): only a shorter wait is the path's.
+    together: Counter[int] = Counter()
+    for packet in acked:
+        together[packet.acked_at] += packet.length
+    floor, pair = DELAYED_ACK * 3 // 4 + (view.paths.downstream or 0), 2 * view.response.mss
+    prompt = [
+        packet
+        for packet in acked
+        if packet.acked_at < final and (together[packet.acked_at] >= pair or packet.acked_at - packet.at < floor)
+    ]
     acked = prompt if len({packet.acked_at for packet in prompt}) >= 2 else []
     if len(acked) < 2 or any(blocked_by_receiver(gap) for gap in view.response.gaps):
         return None
