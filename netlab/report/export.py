@@ -6,8 +6,6 @@ Columns and units are those of `frames.exchanges_frame`.
 import io
 from collections.abc import Sequence
 
-import pandas as pd
-
 from netlab.diagnosis import CaptureDiagnosis
 from netlab.errors import OutputError
 from netlab.report.frames import exchanges_frame
@@ -22,7 +20,7 @@ def exchanges_csv(diagnoses: Sequence[CaptureDiagnosis]) -> bytes:
 
     Texts are on one line without controlling characters, and an apostrophe keeps a spreadsheet from computing them.
     """
-    frame = _joined(diagnoses)
+    frame = exchanges_frame(*diagnoses)
     for name in ("file", "query", "exception"):
         frame[name] = frame[name].map(_inert, na_action="ignore")
     return frame.to_csv(index=False, lineterminator="\n").encode()
@@ -32,14 +30,10 @@ def exchanges_parquet(diagnoses: Sequence[CaptureDiagnosis]) -> bytes:
     """Return the exchanges of all `diagnoses` as Parquet. Raises OutputError where pyarrow is not installed."""
     buffer = io.BytesIO()
     try:
-        _joined(diagnoses).to_parquet(buffer, index=False, engine="pyarrow")
+        exchanges_frame(*diagnoses).to_parquet(buffer, index=False, engine="pyarrow")
     except ImportError as error:
         raise OutputError("Parquet needs the package pyarrow", hint="pip install 'netlab-toolkit[parquet]'") from error
     return buffer.getvalue()
-
-
-def _joined(diagnoses: Sequence[CaptureDiagnosis]) -> pd.DataFrame:
-    return pd.concat([exchanges_frame(diagnosis) for diagnosis in diagnoses], ignore_index=True)
 
 
 def _inert(text: str) -> str:

@@ -109,9 +109,10 @@ def arrivals_frame(record: RunRecord) -> pd.DataFrame:
     return _frame(rows, _ARRIVALS)
 
 
-def exchanges_frame(diagnosis: CaptureDiagnosis) -> pd.DataFrame:
+def exchanges_frame(*diagnoses: CaptureDiagnosis) -> pd.DataFrame:
     """Return a row an exchange; columns and units as in `_EXCHANGES`."""
-    return _frame((_exchange(diagnosis.file, exchange) for exchange in diagnosis.exchanges), _EXCHANGES)
+    rows = (_exchange(diagnosis.file, exchange) for diagnosis in diagnoses for exchange in diagnosis.exchanges)
+    return _frame(rows, _EXCHANGES)
 
 
 def segments_frame(diagnosis: CaptureDiagnosis) -> pd.DataFrame:

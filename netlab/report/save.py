@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netlab.analysis.explain import Verdict
-from netlab.files import write_file
+from netlab.files import remove_file, write_file
 from netlab.record import RunRecord, ServerRun
 from netlab.report import html, markdown, runs, waterfall
 from netlab.report.document import Document, Plate
@@ -14,16 +14,13 @@ from netlab.report.figure import Picture
 def save_queries(run: ServerRun, folder: Path) -> None:
     """Write the picture of every query of `run`. Raises OutputError."""
     found = runs.scenes(run)[: runs.MOST]
-    if found:
-        _write(folder / f"{_stem(run)}.queries.png", waterfall.waterfalls(found))
+    _write(folder / f"{_stem(run)}.queries.png", waterfall.waterfalls(found) if found else None)
 
 
 def save_pictures(record: RunRecord, folder: Path, names: Sequence[str] = tuple(runs.TITLES)) -> None:
     """Write the pictures that compare the servers of `record`, or the named ones of them. Raises OutputError."""
     for name in names:
-        drawn = runs.draw(record, name)
-        if drawn is not None:
-            _write(folder / name, drawn)
+        _write(folder / name, runs.draw(record, name))
 
 
 def save_reports(record: RunRecord, verdicts: Sequence[Verdict], folder: Path) -> None:
@@ -58,7 +55,12 @@ def _stem(run: ServerRun) -> str:
     return next((c.path.removesuffix(f".{c.vantage}.pcapng") for c in run.captures), "server")
 
 
-def _write(path: Path, drawn: Picture) -> None:
+def _write(path: Path, drawn: Picture | None) -> None:
+    """Write a picture; where there is none to draw, an older run's in the folder goes."""
+    if drawn is None:
+        remove_file(path.with_suffix(".svg"))
+        remove_file(path)
+        return
     write_file(path.with_suffix(".svg"), drawn.svg.encode())
     write_file(path, drawn.png)
 
