@@ -35,6 +35,7 @@ class Row:
     start: int
     end: int
     text: str
+    detail: str = ""  # what may be left out where there is little room
     flight: int | None = None
     first: int = 0  # number of its first response segment, from 1
     segments: int = 0
@@ -109,12 +110,13 @@ def _silence(exchange: Exchange, stall: Stall, by_frame: dict[int, LabelledSegme
     waiting = ""
     if stall.outstanding_segments:
         noun = "segment" if stall.outstanding_segments == 1 else "segments"
-        waiting = f", {stall.outstanding_segments} {noun} unacknowledged"
+        waiting = f"{stall.outstanding_segments} {noun} unacknowledged"
     yield Row(
         kind=Kind.SILENCE,
         start=stall.started_at,
         end=stall.ended_at,
-        text=f"nothing for {length(stall.duration, exchange.rtt)}{waiting}",
+        text=f"nothing for {length(stall.duration, exchange.rtt)}",
+        detail=waiting,
     )
     ack = None if stall.ack_frame is None else by_frame.get(stall.ack_frame)
     if ack is not None:

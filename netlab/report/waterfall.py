@@ -28,6 +28,8 @@ _MARK = {
 _RIGHT = 0.55
 # A span below this share of the width has no room for an arrow.
 _NARROW = 0.03
+# And one above these has room for some words, and for all.
+_ROOMY, _WIDE = 0.4, 0.6
 _SINCE = {
     Vantage.SERVER: "ms since the request reached the server",
     Vantage.CLIENT: "ms since the client sent the request",
@@ -176,7 +178,8 @@ def _silence(axis: Axes, scene: Scene, row: Row, place: float) -> None:
     start, stop = scene.at(row.start), scene.at(row.end)
     axis.fill_between([start, stop], place - 1, place + 1, color=style.SILENCE, linewidth=0, zorder=1)
     low, high = axis.get_xlim()
-    if (stop - start) / (high - low) > _NARROW:
+    share = (stop - start) / (high - low)
+    if share > _NARROW:
         axis.annotate(
             "",
             (start, place + 0.5),
@@ -184,15 +187,17 @@ def _silence(axis: Axes, scene: Scene, row: Row, place: float) -> None:
             arrowprops={"arrowstyle": "<->", "color": style.STALL, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0},
         )
     middle = ((start + stop) / 2 - low) / (high - low)
-    # In the middle of the picture centred; near its edges from the span's own edge inwards.
-    if middle < 0.4:
+    # Centred where the span is wide or in the middle; else from its own edge away from the picture's.
+    if share > _ROOMY:
+        side, anchor = "center", (start + stop) / 2
+    elif middle < 0.4:
         side, anchor = "left", start
     elif middle > 0.6:
         side, anchor = "right", stop
     else:
         side, anchor = "center", (start + stop) / 2
     axis.annotate(
-        shown(row.text, 120),
+        shown(f"{row.text}, {row.detail}" if row.detail and share > _WIDE else row.text, 120),
         (anchor, place - 0.35),
         xytext=({"left": 6, "right": -6, "center": 0}[side], 0),
         textcoords="offset points",

@@ -38,7 +38,7 @@ def test_a_stall_stands_between_what_was_sent_and_what_waited():
     assert found[0].text == "request: Query + Data, 97 B"
     assert [row.text for row in found[1:4]] == ["1  Data  28 B", "2  Data  36 B", "3  ProfileInfo  8 B"]
     assert found[5].text == "5  ProfileEvents  1,448 B"
-    assert found[9].text == "nothing for 31.7 ms = 0.99 RTT, 8 segments unacknowledged"
+    assert (found[9].text, found[9].detail) == ("nothing for 31.7 ms = 0.99 RTT", "8 segments unacknowledged")
     assert found[10].text == "the client's ACK (frame 19)"
     assert found[11].text == "9  EndOfStream  1 B"
     assert found[10].start < found[11].start and found[9].end == found[11].start
@@ -54,7 +54,7 @@ def test_without_an_rtt_or_a_window_the_silence_says_only_its_length():
     exchange = an_exchange(0)
     bare = replace(exchange, rtt=None, stalls=(replace(exchange.stalls[0], outstanding_segments=None, ack_frame=None),))
     found = rows(bare)
-    assert [row.text for row in found if row.kind is Kind.SILENCE] == ["nothing for 31.7 ms"]
+    assert [(row.text, row.detail) for row in found if row.kind is Kind.SILENCE] == [("nothing for 31.7 ms", "")]
     assert all(row.kind is not Kind.ACK for row in found)
 
 
