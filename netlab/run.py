@@ -4,11 +4,12 @@ Lab -> server -> capture -> probe -> diagnosis, one server after another in equa
 error, a signal), what was measured is in the record.
 """
 
+import os
 import socket as sockets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,7 @@ from netlab.units import format_duration, ms, seconds
 # A packet that the delay line forwarded later than this makes its query prove nothing.
 LATEST = ms(1)
 _CONNECT = seconds(10)
+_PRIORITY = 5  # below the delay line's
 
 
 class Observer(Protocol):
@@ -173,6 +175,7 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
                 target = _Target(server=server, address=running.address, lab=lab)
                 session = _log_in(request, target, progress, connection)
                 observer.server_ready(server, f"{running.address}:{running.port}", progress.version)
+                connection.enter_context(_punctual())
                 _ask(scenario, session, progress, observer)
         except NetlabError as error:
             raise _blame(error, running) from error
@@ -182,6 +185,25 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
                 _stop(dumper, progress)
             with suppress(VoidRunError):
                 progress.lateness = lab.lateness(progress.started_at, time.time_ns())
+
+
+@contextmanager
+def _punctual() -> Iterator[None]:
+    """Let the probe run the moment its segment is there.
+
+    The kernel joins segments that wait unread and keeps the last one's stamp: a probe that wakes late sees the first
+    row as late as what came behind it. Children do not inherit this.
+    """
+    ordinary = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
+    except PermissionError:
+        yield  # an ordinary user: the stamps are the kernel's all the same
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, ordinary, os.sched_param(0))
 
 
 def _dump(end: Host, path: Path, server: Server) -> Dumper:
