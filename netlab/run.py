@@ -107,29 +107,27 @@ def measure(request: Request, server: Server, observer: Observer, keep: Callable
     An error of the lab, the server or the probe is in the run's `error` or `void` and is raised again; so is a signal.
     """
     progress = _Progress(server=server)
-    try:
+    with _keeping(progress, keep):
         _measure(request, progress, observer)
-    except VoidRunError as error:
-        progress.void = str(error)
-        raise
-    except NetlabError as error:
-        progress.error = str(error)
-        raise
-    except KeyboardInterrupt as error:
-        progress.error = f"interrupted by {error}"
-        raise
-    finally:
-        keep(progress.freeze())
 
 
 def measure_remote(request: Request, server: Server, observer: Observer, keep: Callable[[ServerRun], None]) -> None:
     """Time queries against a server that runs already: no lab, no capture. Errors as in `measure`."""
     progress = _Progress(server=server)
+    with _keeping(progress, keep), ExitStack() as stack:
+        session = _log_in(request, _Target(server=server, address=server.host or ""), progress, stack)
+        observer.server_ready(server, f"{server.host}:{server.port}", progress.version)
+        _ask(request.scenario, session, progress, observer)
+
+
+@contextmanager
+def _keeping(progress: _Progress, keep: Callable[[ServerRun], None]) -> Iterator[None]:
+    """Hand over what was measured, however the run ends; why it ended early stands in it."""
     try:
-        with ExitStack() as stack:
-            session = _log_in(request, _Target(server=server, address=server.host or ""), progress, stack)
-            observer.server_ready(server, f"{server.host}:{server.port}", progress.version)
-            _ask(request.scenario, session, progress, observer)
+        yield
+    except VoidRunError as error:
+        progress.void = str(error)
+        raise
     except NetlabError as error:
         progress.error = str(error)
         raise
