@@ -4,6 +4,8 @@ import csv
 import errno
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -287,3 +289,12 @@ class TestExport:
     @pytest.mark.parametrize("diagnoses", [[], [a_diagnosis()]])
     def test_nothing_is_a_header(self, diagnoses: Sequence):
         assert export.exchanges_csv(diagnoses).decode().startswith("file,connection,index")
+
+
+def test_a_home_that_cannot_be_written_is_no_matter_of_the_reader(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    script = "from netlab.report import plots; plots.strips([('a', [1])], 'x')"
+    kept = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "XDG_CONFIG_HOME")}
+    environment = {**kept, "HOME": str(tmp_path / "file"), "XDG_CACHE_HOME": str(tmp_path / "file")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
