@@ -79,7 +79,8 @@ def _headline(trips: Sequence[int | None], causes: Counter[Cause], main: Cause |
         return f"no extra round trip in {total - unknown} of {total} queries{why}{doubt}"
     each = f"{stalled[0]}" if len(set(stalled)) == 1 else f"{min(stalled)} to {max(stalled)}"
     noun = "extra round trip" if each == "1" else "extra round trips"
-    where = f"each of {total} queries" if len(stalled) == total else f"{len(stalled)} of {total} queries"
+    every = "the one query" if total == 1 else f"each of {total} queries"
+    where = every if len(stalled) == total else f"{len(stalled)} of {total} queries"
     return f"{each} {noun} in {where}{why}{doubt}"
 
 

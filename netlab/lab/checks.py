@@ -33,8 +33,9 @@ def check_lab() -> list[Check]:
         return [Check(name="lab", had=False, found=error.what, mend=error.hint, needed=True)]
     scheduling = facts.emulation.get("scheduling", "the kernel's netem")
     punctual = "FIFO" in scheduling or facts.backend is Backend.NETEM
+    made = f"made with {facts.privileges} privileges, delays by {facts.backend.value}"
     return [
-        Check(name="lab", had=True, found=f"made with {facts.privileges} privileges, delays by {facts.backend.value}"),
+        Check(name="lab", had=True, found=made, needed=True),
         Check(
             name="netem",
             had=facts.backend is Backend.NETEM,
