@@ -15,7 +15,7 @@ from netlab.diagnosis import Exchange
 from netlab.errors import NetlabError, UsageError
 from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
-from netlab.run import Observer, Request, is_remote, measure
+from netlab.run import Observer, Request, is_remote, measure, refusal
 from netlab.scenario import Scenario
 from netlab.store import save_record
 from netlab.worker import Do, Task, Worker
@@ -83,6 +83,7 @@ def reproduce(order: Order, observer: Observer) -> Outcome:
             each.finish()
         worker.begin(Task(do=Do.WRITE, folder=folder, record=record, verdicts=verdicts))
         worker.finish()
+    failure = failure or next(filter(None, map(refusal, record.runs)), None)
     return Outcome(record=record, verdicts=verdicts, failure=failure)
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 from netlab.capture.dump import Dumper
-from netlab.errors import CaptureError, NetlabError, VoidRunError
+from netlab.capture.mask import mask
+from netlab.errors import CaptureError, NetlabError, ServerExceptionError, UsageError, VoidRunError
 from netlab.hosts import Host
 from netlab.lab import Lab, tcpinfo
-from netlab.native.connection import Login
+from netlab.native.connection import Connection, Login
 from netlab.probe.query import BrokenAnswerError, Session, Watch
 from netlab.probe.transport import connect
 from netlab.record import CaptureFile, LatenessReport, RttReport, ServerRun
@@ -31,6 +32,7 @@ from netlab.units import format_duration, ms, seconds
 # A packet that the delay line forwarded later than this makes its query prove nothing.
 LATEST = ms(1)
 _CONNECT = seconds(10)
+_HEADERS = 100  # IP and TCP with every option that there is room for
 _PRIORITY = 5  # below the delay line's
 
 
@@ -149,6 +151,7 @@ class _Target:
 
 def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
     scenario, server = request.scenario, progress.server
+    _check_login(request)
     stem = "".join(c if c.isalnum() or c in ".-" else "-" for c in server.label.rpartition("/")[2])
     with ExitStack() as stack:
         observer.phase(f"{server.label}: building the lab")
@@ -180,7 +183,7 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
         finally:
             # Also after an error or a signal: the captures of what was measured are kept.
             for dumper in dumpers:
-                _stop(dumper, progress)
+                _stop(dumper, request, progress)
             with suppress(VoidRunError):
                 progress.lateness = lab.lateness(progress.started_at, time.time_ns())
 
@@ -208,10 +211,16 @@ def _dump(end: Host, path: Path, server: Server) -> Dumper:
     return Dumper.start(end, path, port=server.port, comment=f"{server.label}, seen at the {end.name}")
 
 
-def _stop(dumper: Dumper, progress: _Progress) -> None:
-    """Finish a capture; what went wrong with it is noted, and does not end the run."""
+def _stop(dumper: Dumper, request: Request, progress: _Progress) -> None:
+    """Finish a capture and mask the password in it; what went wrong is noted, and does not end the run."""
     try:
-        facts = dumper.stop()
+        try:
+            facts = dumper.stop()
+        finally:
+            if request.password:
+                hello = Connection(_login(request)).hello_bytes()  # its last field is the password
+                secret = len(request.password.encode())
+                mask(dumper.path, hello, hello[:-secret] + b"*" * secret)
     except CaptureError as error:
         progress.notes.append(str(error))
         return
@@ -241,17 +250,30 @@ def _log_in(request: Request, target: _Target, progress: _Progress, stack: ExitS
     stack.callback(made.close)
     transport = connect(made, address, _CONNECT)
     local = Endpoint(*made.getsockname()[:2])
-    work = request.scenario.workload
     watch = Watch(client=lambda: tcpinfo.of_socket(made))
     if lab is not None:
         remote = Endpoint(*address)
         watch = Watch(client=lambda: tcpinfo.of_socket(made), server=lambda: lab.server_tcp_info(remote, local))
-    login = Login(user=work.user, password=request.password, database=work.database)
-    session = Session(transport, login, watch=watch)
+    session = Session(transport, _login(request), watch=watch)
     stack.callback(session.close)
     hello = session.handshake()
     progress.version = hello.version
     return session
+
+
+def _login(request: Request) -> Login:
+    work = request.scenario.workload
+    return Login(user=work.user, password=request.password, database=work.database)
+
+
+def _check_login(request: Request) -> None:
+    """Raise UsageError for a login with a password that needs two segments: only whole ones are masked in captures."""
+    longest = request.scenario.link.mtu - _HEADERS
+    if request.password and len(Connection(_login(request)).hello_bytes()) > longest:
+        raise UsageError(
+            f"user, database and password are too long for one segment of {longest} bytes",
+            hint="a larger --mtu, or shorter names",
+        )
 
 
 def _ask(scenario: Scenario, session: Session, progress: _Progress, observer: Observer) -> None:
@@ -301,6 +323,16 @@ def _one(scenario: Scenario, session: Session, progress: _Progress, number: int)
 def _may_drop(scenario: Scenario) -> bool:
     """Whether drops of the delay line's queue belong to the scenario: a bottleneck's queue overflows."""
     return scenario.link.to_client.rate is not None or scenario.link.to_server.rate is not None
+
+
+def refusal(run: ServerRun) -> ServerExceptionError | None:
+    """Return the server's exception where every sound query of `run` ended in one: nothing was measured then."""
+    sound = [sample for sample in run.samples if sample.void is None]
+    last = sound[-1].exception if sound else None
+    if last is None or any(sample.exception is None for sample in sound):
+        return None
+    what = f"{run.server.label}: every query ended in an exception; the last: {last.message}"
+    return ServerExceptionError(last.code, last.name, what, hint="mend the query or its settings")
 
 
 def is_remote(server: Server) -> bool:

@@ -95,6 +95,11 @@ class Dumper:
         """The process id of the writing process."""
         return self._child.pid
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
     def stop(self) -> CaptureFile:
         """Finish the file with every packet sent before this call; return its facts. A second call returns them again.
 

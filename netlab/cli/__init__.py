@@ -3,14 +3,18 @@
 Commands are imported only when they run, so that `netlab --help` answers at once.
 """
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
 
 import click
+from click.shell_completion import shell_complete
 
 from netlab import __version__
 from netlab.cli.signals import Interrupted, translate_signals
-from netlab.errors import NetlabError
+from netlab.errors import NetlabError, OutputError, UsageError
 from netlab.text import plain
 
 # name -> (module, what it is for): the help needs no command imported.
@@ -65,35 +69,89 @@ def cli() -> None:
     """
 
 
+# A stream that cannot take what is written: a full disk, a quota, a file at its limit, a device that fails.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_COMPLETE = "_NETLAB_COMPLETE"
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    sys.exit(_run(argv))
+    _open_standard_streams()
+    code = _run(sys.argv[1:] if argv is None else argv)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _output_failed(error)
+    sys.exit(code)
 
 
-def _run(argv: list[str] | None) -> int:
+def _run(argv: list[str]) -> int:
     with translate_signals():
         try:
-            code = cli.main(args=argv, prog_name="netlab", standalone_mode=False)
-            sys.stdout.flush()
+            return _call(argv)
         except NetlabError as error:
-            return _complain(error)
-        except click.ClickException as error:
+            return _complain(error.what, error.hint, error.exit_code)
+        except click.exceptions.NoArgsIsHelpError as error:
             error.show(sys.stderr)
             return error.exit_code
-        except click.Abort as abort:
-            return abort.__cause__.exit_code if isinstance(abort.__cause__, Interrupted) else 130
+        except click.ClickException as error:
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            path = "netlab" if context is None else context.command_path
+            return _complain(error.format_message().rstrip("."), f"{path} --help", error.exit_code)
         except Interrupted as interrupted:
-            return interrupted.exit_code
-        except BrokenPipeError:
-            # The reader left (`netlab ... | head`): nothing more to say, and nowhere to say it.
-            sys.stdout = None
-            return 141
-    return code if isinstance(code, int) else 0
+            return _complain(f"ended by {interrupted.name}", "", interrupted.exit_code)
+        except OSError as error:
+            if error.errno != errno.EPIPE and error.errno not in _UNWRITABLE:
+                raise
+            return _output_failed(error)
 
 
-def _complain(error: NetlabError) -> int:
-    lines = [f"netlab: {plain(error.what)}"]
-    if error.hint:
-        lines.append(f"  next: {plain(error.hint)}")
-    click.echo("\n".join(lines), err=True)
-    return error.exit_code
+def _call(argv: list[str]) -> int:
+    """Parse and run. Not click's own `main`, which has exit codes and messages of its own for a closed pipe."""
+    try:
+        "".join(argv).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("an argument is not UTF-8", hint="put SQL into a file and name it with --query-file") from error
+    if instruction := os.environ.get(_COMPLETE):
+        return shell_complete(cli, {}, "netlab", _COMPLETE, instruction)
+    try:
+        with cli.make_context("netlab", list(argv)) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _open_standard_streams() -> None:
+    """Give a descriptor to a standard stream that the caller closed, or a socket of ours would take its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _output_failed(error: OSError) -> int:
+    """Say that the output could not be written; return the exit code.
+
+    A reader that left (`netlab ... | head`) is told nothing: the code is the one of a death by SIGPIPE.
+    """
+    # What is still buffered can go nowhere; let the interpreter's last flush write it to nothing.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    if error.errno == errno.EPIPE:
+        return 141
+    where = error.filename or "standard output"
+    return _complain(f"{where}: {error.strerror}", "write to a disk with room", OutputError.exit_code)
+
+
+def _complain(what: str, hint: str, code: int) -> int:
+    lines = [f"netlab: {plain(what)}", *([f"  next: {plain(hint)}"] if hint else [])]
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(lines), err=True)
+    return code

@@ -19,7 +19,7 @@ def command(as_json: bool, quiet: bool) -> None:
 
     checks = _checks()
     if as_json:
-        render.print_json(checks)
+        render.print_json({"checks": checks})
     else:
         for check in checks:
             mark = "ok  " if check.had else "FAIL" if check.needed else "--  "

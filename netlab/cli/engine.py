@@ -28,7 +28,7 @@ def install(versions: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     say = (lambda _text: None) if quiet else note
     done = [engine.install(version, say) for version in versions or engine.PINNED]
     if as_json:
-        print_json(done)
+        print_json({"installed": done})
 
 
 @command.command(name="list")
@@ -40,7 +40,8 @@ def list_engines(as_json: bool, quiet: bool) -> None:
 
     found = {entry.version: entry for entry in engine.installed()}
     if as_json:
-        print_json([{"version": v, "installed": v in found, "engine": found.get(v)} for v in engine.PINNED])
+        entries = [{"version": v, "installed": v in found, "engine": found.get(v)} for v in engine.PINNED]
+        print_json({"engines": entries})
         return
     rows = [[v, "yes" if v in found else "no", str(found[v].path) if v in found else ""] for v in engine.PINNED]
     print_table(["version", "installed", "folder"], rows)

@@ -1,5 +1,6 @@
 """Option types and the options that describe a scenario: flags override its file, which overrides the defaults."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +11,9 @@ import click
 from netlab.errors import UsageError
 from netlab.scenario import Backend, Congestion, Emulation, Link, Scenario, Server, Tcp, Workload
 from netlab.units import parse_duration, parse_fraction, parse_rate
+
+_LONGEST_PASSWORD = 256
+_LARGEST_FILE = 1 << 20  # four times the longest query, so that its own fault is said
 
 
 class _Parsed(click.ParamType[Any]):
@@ -106,9 +110,7 @@ _TCP = (
 )
 _WORKLOAD = (
     click.option("--query", help="The SQL to run [SELECT max(id) FROM benchmark_test]."),
-    click.option(
-        "--query-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the SQL from a file."
-    ),
+    click.option("--query-file", type=click.Path(path_type=Path), help="Read the SQL from a file."),
     click.option("--count", type=int, help="Measured queries per server [5]."),
     click.option("--idle", type=DURATION, help="Silence before each query [2s]."),
     click.option("--timeout", type=DURATION, help="How long one query may take [30s]."),
@@ -121,16 +123,14 @@ _WORKLOAD = (
 )
 PASSWORD = click.option(
     "--password-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="File that holds the password; else the environment's NETLAB_PASSWORD. Never on the command line.",
 )
 OUTPUT = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."),
     click.option("--quiet", is_flag=True, help="No progress on stderr."),
 )
-_SCENARIO = click.option(
-    "--scenario", type=click.Path(dir_okay=False, path_type=Path), help="Scenario file (TOML); flags override it."
-)
+_SCENARIO = click.option("--scenario", type=click.Path(path_type=Path), help="Scenario file (TOML); flags override it.")
 _SERVER = click.option(
     "--server",
     type=SERVER,
@@ -183,18 +183,34 @@ def build_scenario(given: dict[str, Any]) -> Scenario:
 
 
 def read_password(password_file: Path | None) -> str:
-    """Return the password from `password_file` or NETLAB_PASSWORD; "" without either. Raises UsageError."""
-    import os
+    """Return the password from `password_file` or NETLAB_PASSWORD; "" without either. Raises UsageError.
 
-    if password_file is None:
-        return os.environ.get("NETLAB_PASSWORD", "")
+    It leaves the environment, which every process that we start would inherit.
+    """
+    password = os.environ.pop("NETLAB_PASSWORD", "")
+    if password_file is not None:
+        password = _read(password_file, "--password-file", "the password alone").rstrip("\r\n")
+    if len(password.encode(errors="surrogateescape")) > _LONGEST_PASSWORD:
+        raise UsageError(f"the password is longer than {_LONGEST_PASSWORD} bytes", hint="is this the right file?")
     try:
-        return password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--password-file {password_file}: {getattr(error, 'strerror', None) or error}",
-            hint="name a readable text file that holds the password alone",
-        ) from error
+        password.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("NETLAB_PASSWORD is not UTF-8", hint="give it with --password-file") from error
+    return password
+
+
+def _read(path: Path, option: str, what: str) -> str:
+    """Return the text of a file that `option` names. Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST_FILE + 1)
+        if len(raw) > _LARGEST_FILE:
+            raise UsageError(f"{option} {path}: larger than {_LARGEST_FILE} bytes", hint=f"name a file with {what}")
+        return raw.decode()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}", hint=f"name a file with {what}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {path}: not text in UTF-8", hint=f"name a file with {what}") from error
 
 
 def _link(base: Link, flags: Flags) -> Link:
@@ -226,7 +242,7 @@ def _workload(base: Workload, flags: Flags) -> Workload:
     if flags.query_file is not None:
         if query is not None:
             raise UsageError("--query and --query-file: only one of them", hint="leave one out")
-        query = flags.query_file.read_text(encoding="utf-8").strip()
+        query = _read(flags.query_file, "--query-file", "SQL").strip()
     settings = tuple({**dict(base.settings), **dict(flags.setting)}.items())
     changed = _given(base, query=query, count=flags.count, idle=flags.idle, timeout=flags.timeout, warmup=flags.warmup)
     return replace(_given(changed, user=flags.user, database=flags.database), settings=settings)

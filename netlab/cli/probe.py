@@ -44,3 +44,6 @@ def command(server: Server, password_file: Path | None, as_json: bool, quiet: bo
     if not as_json:
         for line in render.connection_lines(runs[0]):
             click.echo(line)
+    failure = run.refusal(runs[0])
+    if failure is not None:
+        raise failure

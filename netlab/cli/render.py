@@ -1,5 +1,7 @@
 """Values into text on the terminal: JSON, the article's lines, tables. Everything a peer sent goes through `plain`."""
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,20 @@ def run_line(address: str, scenario: Scenario) -> str:
     """Return the article's first line: address, sleep, whether ProfileEvents are asked for."""
     events = str(scenario.workload.profile_events).lower()
     return f"addr={address} sleep={format_duration(scenario.workload.idle)} profile_events={events}"
+
+
+def shell_line(argv: Sequence[str]) -> str:
+    """Return `argv` as a shell reads it back. What a terminal must not see is spelt inside $'...'."""
+    return " ".join(shlex.quote(word) if plain(word, longest=len(word)) == word else _dollar(word) for word in argv)
+
+
+def _dollar(word: str) -> str:
+    # Bytes in octal: what \u means depends on the shell's locale, and \x takes as many digits as there are.
+    known = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
+    spelt = (
+        known.get(c) or (c if plain(c) == c else "".join(f"\\{byte:03o}" for byte in os.fsencode(c))) for c in word
+    )
+    return f"$'{''.join(spelt)}'"
 
 
 def sample_line(sample: Sample) -> str:

@@ -1,6 +1,5 @@
 """`netlab repro`: the main job."""
 
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -11,10 +10,10 @@ import click
 from netlab.cli import render
 from netlab.cli.options import PASSWORD, build_scenario, output_options, read_password, scenario_options
 from netlab.cli.progress import progress
-from netlab.errors import NetlabError
 from netlab.record import RttReport, RunRecord
 from netlab.samples import Sample
 from netlab.scenario import Scenario, Server
+from netlab.text import plain
 from netlab.units import format_duration
 
 
@@ -66,7 +65,7 @@ class Watcher:
 @PASSWORD
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Folder for the record, captures and reports [reports/TIME-repro].",
 )
 @output_options
@@ -86,7 +85,11 @@ def command(password_file: Path | None, output: Path | None, as_json: bool, quie
     )
     with progress(quiet=quiet) as display:
         watcher = Watcher(scenario, display, silent=as_json)
-        outcome = repro.reproduce(request, watcher)
+        try:
+            outcome = repro.reproduce(request, watcher)
+        except KeyboardInterrupt:
+            _say_what_is_saved(folder, as_json=as_json)
+            raise
     if as_json:
         render.print_json(outcome.record)
     else:
@@ -98,6 +101,16 @@ def command(password_file: Path | None, output: Path | None, as_json: bool, quie
         render.note(line)
     if unmet:
         raise click.exceptions.Exit(3)
+
+
+def _say_what_is_saved(folder: Path, *, as_json: bool) -> None:
+    from netlab.store import RECORD, load_record
+
+    if not (folder / RECORD).exists():
+        return
+    if as_json:
+        render.print_json(load_record(folder))
+    render.note(f"what was measured is in {folder / RECORD}")
 
 
 def _command_line() -> tuple[str, ...]:
@@ -116,8 +129,6 @@ def _conclude(record: RunRecord, verdicts: tuple[Any, ...], folder: Path) -> Non
         render.print_table(*render.side_by_side(record, verdicts))
     for line in record.notes:
         render.note(line)
-    click.echo(f"\nreport: {folder}/report.html   record: {folder}/record.json")
-    click.echo(f"again:  {shlex.join(record.command_line)}")
-
-
-__all__ = ["NetlabError", "command"]
+    where = plain(str(folder))
+    click.echo(f"\nreport: {where}/report.html   record: {where}/record.json")
+    click.echo(f"again:  {render.shell_line(record.command_line)}")

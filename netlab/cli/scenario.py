@@ -27,7 +27,7 @@ def list_scenarios(folder: Path, as_json: bool, quiet: bool) -> None:
         raise ScenarioError(f"{folder}: no such folder", hint="name the folder that holds the scenario files")
     found = [(path, _load(path)) for path in sorted(folder.glob("*.toml"))]
     if as_json:
-        print_json([{"file": str(path), "scenario": scenario} for path, scenario in found])
+        print_json({"scenarios": [{"file": str(path), "scenario": scenario} for path, scenario in found]})
         return
     rows = [
         [str(path), ", ".join(s.label for s in scenario.servers), scenario.story.partition("\n")[0]]
@@ -67,7 +67,7 @@ def check(files: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
             faults[str(file)] = str(error)
             note(str(error))
     if as_json:
-        print_json([{"file": file, "fault": fault} for file, fault in faults.items()])
+        print_json({"files": [{"file": file, "fault": fault} for file, fault in faults.items()]})
     elif not any(faults.values()):
         click.echo(f"{len(faults)} scenario file(s) are sound")
     if any(faults.values()):
