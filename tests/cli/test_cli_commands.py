@@ -223,7 +223,7 @@ def test_the_schema_and_the_completion_are_printed():
 @pytest.mark.lab
 def test_the_doctor_says_what_this_machine_can_do():
     done = netlab("doctor", "--json")
-    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 0 and checks["lab"]["had"] and checks["lab"]["needed"]
     assert {"netem", "tshark", "engine 26.7", "congestion control"} <= set(checks)
     assert all(check["had"] or check["mend"] for check in checks.values())
