@@ -22,7 +22,7 @@ _COMMANDS = {
     "repro": ("netlab.cli.repro", "Reproduce the stall on real servers, say why it is there and what heals it."),
     "probe": ("netlab.cli.probe", "Time queries against a server that already runs, without a lab."),
     "engine": ("netlab.cli.engine", "Install, list, verify or remove the ClickHouse engines."),
-    "scenario": ("netlab.cli.scenario", "List, show, check or run scenario files."),
+    "scenario": ("netlab.cli.scenario", "List, show or check scenario files."),
     "up": ("netlab.cli.up", "Build a named lab and keep it for looking round by hand."),
     "exec": ("netlab.cli.exec", "Run a command at one end of a kept lab."),
     "down": ("netlab.cli.down", "Take a kept lab down."),
@@ -111,7 +111,7 @@ def _call(argv: list[str]) -> int:
     try:
         "".join(argv).encode()
     except UnicodeEncodeError as error:
-        raise UsageError("an argument is not UTF-8", hint="put SQL into a file and name it with --query-file") from error
+        raise UsageError("an argument is not UTF-8", hint="SQL may stand in a file: --query-file") from error
     if instruction := os.environ.get(_COMPLETE):
         return shell_complete(cli, {}, "netlab", _COMPLETE, instruction)
     try:

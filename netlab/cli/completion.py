@@ -11,10 +11,10 @@ _INSTALL = {
 
 
 @click.command(name="completion", epilog="\b\n" + "\n".join(_INSTALL.values()))
-@click.argument("shell", type=click.Choice(list(_INSTALL)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(list(_INSTALL)))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(shell: str, as_json: bool) -> None:
-    """Print the completion script of SHELL; evaluate it in the shell's start-up file."""
+    """Print the completion script of SHELL (bash, zsh or fish); evaluate it in the shell's start-up file."""
     from netlab.cli import cli
     from netlab.cli.render import print_json
 

@@ -51,10 +51,13 @@ def up(name: str, link: Link, server_tcp: Tcp, client_tcp: Tcp) -> Kept:
     try:
         with _connected(name) as remote:
             remote.ask("build", request=request.encode(), name=name)
-    except LabError:
+        return describe(name)
+    except BaseException:
+        # Half a lab is nobody's: also after Ctrl-C.
+        with contextlib.suppress(LabError, UsageError):
+            down(name)
         path.unlink(missing_ok=True)
         raise
-    return describe(name)
 
 
 def describe(name: str) -> Kept:
@@ -67,12 +70,12 @@ def describe(name: str) -> Kept:
     return Kept(name=name, backend=built["backend"], client=ends["client"]["address"], server=ends["server"]["address"])
 
 
-def exec(name: str, place: str, argv: tuple[str, ...]) -> int:
-    """Run `argv` in the lab `name` with our own stdin, stdout and stderr; return its exit code (128+N for signal N)."""
+def exec(name: str, place: str, argv: tuple[str, ...], stdio: tuple[int, int, int] = (0, 1, 2)) -> int:
+    """Run `argv` in the lab `name` with the descriptors `stdio`; return its exit code (128+N for signal N)."""
     with _connected(name) as remote:
         pid, passed = remote.ask(
             "spawn",
-            (0, 1, 2),
+            stdio,
             place=str(Place(place)),
             argv=builtins.list(argv),
             env=dict(os.environ),
@@ -125,6 +128,7 @@ def _start(listening: socket.socket) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
+        env={name: value for name, value in os.environ.items() if name != "NETLAB_PASSWORD"},
     )
 
 
