@@ -305,6 +305,7 @@ def _one(scenario: Scenario, session: Session, progress: _Progress, number: int)
         sample = session.run(work.query, settings=dict(work.settings), index=number, timeout=work.timeout)
     except BrokenAnswerError as error:
         progress.samples.append(error.sample)
+        error.hint = error.hint or "look into the server's log, and at what it sent"
         raise
     lab = progress.lab
     if lab is None:

@@ -95,6 +95,9 @@ def _refuse(control: socket.socket, error: OSError) -> NoReturn:
     }
     if control.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         control, _address = control.accept()
+    # The request is taken first: a socket that is closed with unread data resets the other end, which then never sees
+    # the answer.
+    channel.receive(control)
     channel.send(control, message)
     sys.exit(4)
 

@@ -43,12 +43,12 @@ def up(name: str, link: Link, server_tcp: Tcp, client_tcp: Tcp) -> Kept:
     if _answers(path):
         raise UsageError(f"lab {name} is up already", hint=f"netlab down {name}")
     path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(str(path))
-        listening.listen(8)
-        _start(listening)
     request = BuildRequest(link=link, server_tcp=server_tcp, client_tcp=client_tcp)
     try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(str(path))
+            listening.listen(8)
+            _start(listening)
         with _connected(name) as remote:
             remote.ask("build", request=request.encode(), name=name)
         return describe(name)
@@ -101,6 +101,7 @@ def down(name: str) -> None:
     """Take the lab `name` down. Raises UsageError when there is none."""
     with _connected(name) as remote:
         remote.ask("end")
+        remote.wait_end()
     _path(name).unlink(missing_ok=True)
 
 

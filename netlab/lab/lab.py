@@ -54,6 +54,11 @@ class Remote:
             raise LabError(answer["error"], hint=answer["hint"])
         return answer["ok"], passed
 
+    def wait_end(self) -> None:
+        """Return when the agent, which was told to end, is gone."""
+        with self._lock, contextlib.suppress(OSError):
+            channel.receive(self._control)
+
     def close(self) -> None:
         """Leave; an agent that serves only us then ends."""
         self._control.close()
