@@ -182,8 +182,8 @@ def _measure(request: Request, progress: _Progress, observer: Observer) -> None:
             raise _blame(error, running) from error
         finally:
             # Also after an error or a signal: the captures of what was measured are kept.
-            for dumper in dumpers:
-                _stop(dumper, request, progress)
+            with ThreadPoolExecutor(max_workers=len(dumpers)) as aside:
+                list(aside.map(lambda dumper: _stop(dumper, request, progress), dumpers))
             with suppress(VoidRunError):
                 progress.lateness = lab.lateness(progress.started_at, time.time_ns())
 
