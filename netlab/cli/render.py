@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +26,14 @@ def print_json(value: Any) -> None:
     """Print `value` (dataclasses included) as one JSON object, indented."""
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_spell), indent=2).decode()
     click.echo(text)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise NotImplementedError(type(value))
 
 
 def note(text: str) -> None:

@@ -40,7 +40,7 @@ def list_scenarios(folder: Path, as_json: bool, quiet: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @output_options
 def show(file: Path, as_json: bool, quiet: bool) -> None:
-    """Print a scenario with every default spelt out."""
+    """Print the scenario FILE with every default spelt out."""
     from netlab.cli.render import print_json
     from netlab.scenario_file import dump_scenario
 
@@ -55,7 +55,7 @@ def show(file: Path, as_json: bool, quiet: bool) -> None:
 @_FILES
 @output_options
 def check(files: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
-    """Check scenario files; the first fault of each is said on stderr, and the exit code is then 2."""
+    """Check the scenario FILES; the first fault of each is said on stderr, and the exit code is then 2."""
     from netlab.cli.render import note, print_json
 
     faults: dict[str, str | None] = {}
