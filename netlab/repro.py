@@ -11,7 +11,6 @@ from pathlib import Path
 
 from netlab.analysis.explain import Verdict, explain
 from netlab.analysis.match import matched_exchanges
-from netlab.diagnosis import Exchange
 from netlab.errors import NetlabError, UsageError
 from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
@@ -131,23 +130,19 @@ class _Book:
 
 def unmet_expectations(record: RunRecord) -> list[str]:
     """Return a sentence for each expectation of the scenario that its run did not meet."""
+    runs = {run.server.label: run for run in record.runs}
     unmet: list[str] = []
     for label, expected in record.scenario.expectations:
-        for run in record.runs:
-            if run.server.label != label:
-                continue
-            exchanges = measured_exchanges(run)
-            if not exchanges:
-                unmet.append(f"{label}: no sound query in the capture, so the expectation is not met")
-            for exchange in exchanges:
-                if expected.cause is not None and exchange.cause != expected.cause:
-                    unmet.append(f"{label}: expected cause {expected.cause}, got {exchange.cause}")
-                trips = exchange.extra_round_trips
-                if expected.extra_round_trips is not None and trips != expected.extra_round_trips:
-                    unmet.append(f"{label}: expected {expected.extra_round_trips} extra round trips, got {trips}")
+        if label not in runs:
+            continue  # another server was asked for on the command line
+        pairs = matched_exchanges(runs[label])
+        if not pairs or None in pairs:
+            lost = f"{pairs.count(None)} queries are not in the capture" if pairs else "no sound query"
+            unmet.append(f"{label}: {lost}, so the expectation is not met")
+        for exchange in filter(None, pairs):
+            if expected.cause is not None and exchange.cause != expected.cause:
+                unmet.append(f"{label}: expected cause {expected.cause}, got {exchange.cause}")
+            trips = exchange.extra_round_trips
+            if expected.extra_round_trips is not None and trips != expected.extra_round_trips:
+                unmet.append(f"{label}: expected {expected.extra_round_trips} extra round trips, got {trips}")
     return sorted(set(unmet))
-
-
-def measured_exchanges(run: ServerRun) -> list[Exchange]:
-    """Return the diagnosed exchanges of the run's sound samples, matched by when the request was sent."""
-    return [pair for pair in matched_exchanges(run) if pair is not None]
