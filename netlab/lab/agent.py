@@ -26,6 +26,7 @@ def main() -> None:
     """Hold the lab until its owner leaves."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--control", type=int, required=True, help="a SOCK_SEQPACKET socket: connected, or listening")
+    parser.add_argument("--name", type=int, help="a kept lab's socket file (O_PATH); the lab ends when it is removed")
     parser.add_argument("--parent", type=int, help="the owner's pid; the lab ends with it")
     arguments = parser.parse_args()
     control = socket.socket(fileno=arguments.control)
@@ -46,7 +47,7 @@ def main() -> None:
         socket.sethostname("netlab")
         from netlab.lab.service import Service
 
-        Service(control, privileges, lifeline_read).run()
+        Service(control, privileges, lifeline_read, arguments.name).run()
         os._exit(0)
     os.close(lifeline_read)
     control.close()

@@ -48,7 +48,7 @@ def up(name: str, link: Link, server_tcp: Tcp, client_tcp: Tcp) -> Kept:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(path))
             listening.listen(8)
-            _start(listening)
+            _start(listening, path)
         with _connected(name) as remote:
             remote.ask("build", request=request.encode(), name=name)
         return describe(name)
@@ -118,19 +118,21 @@ def clean() -> builtins.list[str]:
     return [path.name.removesuffix(_SOCKET) for path in dead]
 
 
-def _start(listening: socket.socket) -> None:
-    """Start an agent that no terminal's hang-up and no parent's end takes down."""
-    listening.set_inheritable(True)
+def _start(listening: socket.socket, path: Path) -> None:
+    """Start an agent that no terminal's hang-up and no parent's end takes down, but the loss of its name does."""
+    name = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    arguments = ["--control", str(listening.fileno()), "--name", str(name)]
     subprocess.Popen(
-        [sys.executable, "-P", "-m", "netlab.lab.agent", "--control", str(listening.fileno())],
-        pass_fds=[listening.fileno()],
+        [sys.executable, "-P", "-m", "netlab.lab.agent", *arguments],
+        pass_fds=[listening.fileno(), name],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
-        env={name: value for name, value in os.environ.items() if name != "NETLAB_PASSWORD"},
+        env={key: value for key, value in os.environ.items() if key != "NETLAB_PASSWORD"},
     )
+    os.close(name)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -29,15 +30,17 @@ _Answer = tuple[Any, tuple[int, ...]]
 _SOL_PACKET = 263
 _SO_TIMESTAMPNS = 35
 _ETH_P_ALL = 0x0003
+_UNBUILT_S = 60.0
 
 
 class Service:
     """Serves one owner (a lab that ends with it) or many clients (a kept lab)."""
 
-    def __init__(self, control: socket.socket, privileges: str, lifeline: int) -> None:
+    def __init__(self, control: socket.socket, privileges: str, lifeline: int, name: int | None = None) -> None:
         self._control = control
         self._kept = bool(control.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
         self._lifeline = lifeline
+        self._name = name
         self._privileges = privileges
         self._namespaces: dict[str, int] = {}
         self._statuses: dict[int, int | None] = {}
@@ -60,7 +63,8 @@ class Service:
         clients: dict[int, socket.socket] = {self._control.fileno(): self._control}
         waiting.register(self._control, select.POLLIN)
         waiting.register(self._lifeline, select.POLLIN)
-        while True:
+        started = time.monotonic()
+        while not self._is_orphan(time.monotonic() - started):
             for descriptor, _events in waiting.poll(1000):
                 if descriptor == self._lifeline:
                     return
@@ -75,6 +79,12 @@ class Service:
                     if not self._kept:
                         return
             self._reap()
+
+    def _is_orphan(self, age: float) -> bool:
+        """Whether a kept lab can no longer be reached by its name, or was never built (its builder was killed)."""
+        if self._name is None:
+            return False
+        return os.fstat(self._name).st_nlink == 0 or (not self._description and age > _UNBUILT_S)
 
     def _serve(self, client: socket.socket) -> bool:
         received = channel.receive(client)

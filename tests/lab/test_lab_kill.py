@@ -138,3 +138,15 @@ with Lab() as lab:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_WAIT_S)
     assert "the lab is gone" in done.stdout
     assert done.returncode == 0
+
+
+def test_a_kept_lab_whose_name_is_gone_ends(tmp_path: Path):
+    mark = f"netlab-kept-{os.getpid()}"
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "NETLAB_TEST_MARK": mark}
+    subprocess.run([sys.executable, "-m", "netlab", "up", "lost", "--rtt", "2ms"], env=env, check=True)
+    seen = processes(mark)
+    assert seen
+    (name,) = tmp_path.rglob("lost*")
+    name.unlink()
+    gone(seen)
+    assert not processes(mark)
