@@ -33,6 +33,7 @@ from netlab.units import format_duration, ms, seconds
 LATEST = ms(1)
 _CONNECT = seconds(10)
 _HEADERS = 100  # IP and TCP with every option that there is room for
+_DYING = ms(500)
 _PRIORITY = 5  # below the delay line's
 
 
@@ -231,9 +232,12 @@ def _stop(dumper: Dumper, request: Request, progress: _Progress) -> None:
 
 def _blame(error: NetlabError, running: RunningServer) -> NetlabError:
     """Return `error`, or what the server's death says, where that is the reason."""
-    failure = running.failure()
-    if failure is None:
-        return error
+    # A dying server's connections are closed before its process is gone: it gets a moment for that.
+    patience = time.monotonic_ns() + (_DYING if isinstance(error, BrokenAnswerError) else 0)
+    while (failure := running.failure()) is None:
+        if time.monotonic_ns() >= patience:
+            return error
+        time.sleep(0.01)
     from netlab.errors import ServerError
 
     return ServerError(f"the server died: {failure}", hint=f"the probe saw: {error.what}")

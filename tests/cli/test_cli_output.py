@@ -125,7 +125,7 @@ def test_quiet_text_has_no_progress(tmp_path):
     assert "report: out/report.html   record: out/record.json" in done.stdout
 
 
-FULL = [("schema",), ("doctor",), ("--help",), ("completion", "zsh"), ("scenario", "list", str(SCENARIOS))]
+FULL = [("schema",), ("--help",), ("scenario", "list", str(SCENARIOS))]
 
 
 @pytest.mark.parametrize("words", FULL, ids=" ".join)
@@ -136,7 +136,7 @@ def test_a_full_disk_behind_stdout_is_said(tmp_path, words):
     assert done.stderr == "netlab: standard output: No space left on device\n  next: write to a disk with room\n"
 
 
-@pytest.mark.parametrize("words", [*FULL, ("repro", "--help"), QUICK], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [*FULL, QUICK], ids=lambda words: words[0])
 def test_a_reader_that_left_is_told_nothing(tmp_path, words):
     read, write = os.pipe()
     os.close(read)
