@@ -11,6 +11,7 @@ from pathlib import Path
 
 from netlab.analysis.explain import Verdict, explain
 from netlab.analysis.match import matched_exchanges
+from netlab.diagnosis import Cause
 from netlab.errors import NetlabError, UsageError
 from netlab.files import make_folder
 from netlab.record import Environment, RunRecord, ServerRun
