@@ -21,6 +21,8 @@ from netlab.text import plain
 _COMMANDS = {
     "repro": ("netlab.cli.repro", "Reproduce the stall on real servers, say why it is there and what heals it."),
     "probe": ("netlab.cli.probe", "Time queries against a server that already runs, without a lab."),
+    "diagnose": ("netlab.cli.diagnose", "Name the cause of each tail in captures from anywhere, with evidence."),
+    "compare": ("netlab.cli.compare", "Set two captures side by side: segments, round trips, times, causes."),
     "engine": ("netlab.cli.engine", "Install, list, verify or remove the ClickHouse engines."),
     "scenario": ("netlab.cli.scenario", "List, show or check scenario files."),
     "up": ("netlab.cli.up", "Build a named lab and keep it for looking round by hand."),

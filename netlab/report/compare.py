@@ -25,12 +25,12 @@ class Side:
     psh: PshTable | None = None
 
 
-def compare_document(before: Side, after: Side) -> Document:
-    """Return the comparison."""
+def compare_document(before: Side, after: Side, *, pictures: bool = True) -> Document:
+    """Return the comparison, with or without its pictures."""
     sides = (before, after)
     blocks: list[Block] = [_verdict(before, after)]
     blocks += [_figures(sides), _times(sides), _causes(before, after)]
-    blocks += _plates(before, after)
+    blocks += _plates(before, after) if pictures else []
     blocks += [_sizes(sides, "PSH segments by size", pushed=True), _sizes(sides, "All segments by size", pushed=False)]
     for side in sides:
         notes = side.diagnosis.summary.notes
