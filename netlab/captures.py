@@ -193,3 +193,49 @@ def save_comparison(before: "Side", after: "Side", folder: Path) -> None:
     make_folder(folder)
     save_document(compare_document(before, after), folder)
     write_file(folder / "comparison.json", encode(comparison(before, after)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What came of a redaction."""
+
+    file: str
+    output: str
+    packets: int
+    connections: int
+    exchanges: int
+    changed: int  # exchanges whose cause or round trips read differently in the output
+    labels_lost: int  # connections of a known protocol that are none in the output
+
+
+def redact_file(file: str, target: Path) -> Redaction:
+    """Write the redacted form of `file` to `target`, then diagnose both. Raises CaptureError."""
+    from netlab.capture.keep import KeptShape
+    from netlab.capture.redact import redact
+
+    with spooled(file) as path:
+        shape = KeptShape()
+        with open_capture(path) as capture:
+            shape.learn(capture.segments())
+        redact(path, target, filler=shape.fill)
+        old = diagnose_file(path, file, detail=Detail.NONE)
+    new = diagnose_file(target, str(target), detail=Detail.NONE)
+    lost = sum(a.protocol is not b.protocol for a, b in zip(old.connections, new.connections, strict=False))
+    return Redaction(
+        file=file,
+        output=str(target),
+        packets=new.summary.packets,
+        connections=len(new.connections),
+        exchanges=len(new.exchanges),
+        changed=_differences(old, new),
+        labels_lost=lost,
+    )
+
+
+def _differences(old: CaptureDiagnosis, new: CaptureDiagnosis) -> int:
+    """Return how many exchanges of either diagnosis have no equal in the other."""
+    told = [
+        Counter((e.connection, e.sent_at, e.kind, e.cause, e.also, e.extra_round_trips) for e in each.exchanges)
+        for each in (old, new)
+    ]
+    return max((told[0] - told[1]).total(), (told[1] - told[0]).total())

@@ -23,6 +23,7 @@ _COMMANDS = {
     "probe": ("netlab.cli.probe", "Time queries against a server that already runs, without a lab."),
     "diagnose": ("netlab.cli.diagnose", "Name the cause of each tail in captures from anywhere, with evidence."),
     "compare": ("netlab.cli.compare", "Set two captures side by side: segments, round trips, times, causes."),
+    "redact": ("netlab.cli.redact", "Make a capture fit to be shown: no payload, no address, the same diagnosis."),
     "engine": ("netlab.cli.engine", "Install, list, verify or remove the ClickHouse engines."),
     "scenario": ("netlab.cli.scenario", "List, show or check scenario files."),
     "up": ("netlab.cli.up", "Build a named lab and keep it for looking round by hand."),

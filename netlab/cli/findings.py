@@ -17,10 +17,10 @@ def diagnosis_lines(diagnosis: CaptureDiagnosis) -> Iterator[str]:
     queries = sum(exchange.kind is ExchangeKind.QUERY for exchange in diagnosis.exchanges)
     name = "standard input" if diagnosis.file == "-" else plain(diagnosis.file)
     counted = (
-        _number(summary.packets, "packet"),
-        _number(summary.tcp_segments, "TCP segment"),
-        _number(len(diagnosis.connections), "connection"),
-        _number(queries, "exchange"),
+        number(summary.packets, "packet"),
+        number(summary.tcp_segments, "TCP segment"),
+        number(len(diagnosis.connections), "connection"),
+        number(queries, "exchange"),
     )
     yield f"{name}: {', '.join(counted)}; captured at: {diagnosis.vantage.value}"
     if summary.comment:
@@ -81,7 +81,8 @@ def _finding(finding: Finding) -> str:
     return f"{finding.cause.value} (confidence {finding.confidence:.0%}{cost}): {plain(finding.evidence.text)}{where}"
 
 
-def _number(count: int, what: str) -> str:
+def number(count: int, what: str) -> str:
+    """Return `count` with its noun, in the plural where it must be."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 

@@ -115,7 +115,7 @@ def test_one_unreadable_file_keeps_none_of_the_others(tmp_path):
         assert faults[1].startswith("netlab: /etc/passwd: not a capture file")
 
 
-@pytest.mark.parametrize("command", ["diagnose", "compare"])
+@pytest.mark.parametrize("command", ["diagnose", "compare", "redact"])
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -129,7 +129,7 @@ def test_what_is_no_capture_is_said_in_a_line(tmp_path, command, name, said):
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "noise").write_bytes(b"\x7fELF" * 100)
-    words = {"diagnose": [name], "compare": [BEFORE, name]}[command]
+    words = {"diagnose": [name], "compare": [BEFORE, name], "redact": [name, "out.pcapng"]}[command]
     done = netlab(tmp_path, command, *words)
     assert (done.returncode, done.stdout) == (4, "")
     first, *rest = done.stderr.splitlines()

@@ -214,7 +214,7 @@ def test_a_shell_reads_back_what_it_is_told_to_run_again(word):
 
 
 def test_a_shell_completes_commands_and_options(tmp_path):
-    for words, wanted in (("netlab re", "plain,repro"), ("netlab repro --initc", "plain,--initcwnd")):
+    for words, wanted in (("netlab rep", "plain,repro"), ("netlab repro --initc", "plain,--initcwnd")):
         env = {**os.environ, "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         done = netlab(tmp_path, env={**env, "_NETLAB_COMPLETE": "bash_complete"})
         assert done.stdout.splitlines() == [wanted]
