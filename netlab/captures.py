@@ -29,6 +29,8 @@ STANDARD_INPUT = "-"
 _SUFFIXES = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 # Frames of one finding that get its sentence: a finding of hundreds of gaps says the same on each.
 _COMMENTED = 64
+# A picture of two columns has room for about as much.
+_LONGEST_LABEL = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +181,18 @@ def _servers(diagnosis: CaptureDiagnosis, pushes: dict[Endpoint, Counter[int]]) 
 
 
 def labels(before: str, after: str) -> tuple[str, str]:
-    """Return what the two sides of a comparison are called: never the same."""
+    """Return what the two sides of a comparison are called: never the same, and of long names what differs."""
     names = (label(before), label(after))
-    return names if names[0] != names[1] else (f"before: {names[0]}", f"after: {names[1]}")
+    if names[0] == names[1]:
+        return f"before: {names[0]}", f"after: {names[1]}"
+    if max(map(len, names)) <= _LONGEST_LABEL:
+        return names
+    old, new = (name.split("-") for name in names)
+    while old and new and old[0] == new[0]:
+        del old[0], new[0]
+    while old and new and old[-1] == new[-1]:
+        del old[-1], new[-1]
+    return ("-".join(old), "-".join(new)) if old and new else names
 
 
 def save_comparison(before: "Side", after: "Side", folder: Path) -> None:

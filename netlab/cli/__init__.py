@@ -31,7 +31,7 @@ _COMMANDS = {
     "down": ("netlab.cli.down", "Take a kept lab down."),
     "clean": ("netlab.cli.clean", "Reap what kept labs left behind."),
     "doctor": ("netlab.cli.doctor", "Say what this machine can do, and how to mend what it cannot."),
-    "schema": ("netlab.cli.schema", "Print the JSON schema of run records."),
+    "schema": ("netlab.cli.schema", "Print the JSON schema of run records, diagnoses or comparisons."),
     "completion": ("netlab.cli.completion", "Print the shell completion script."),
 }
 

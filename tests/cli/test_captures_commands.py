@@ -16,6 +16,7 @@ from netlab.analysis import diagnose
 from netlab.capture.craft import ethernet, write_pcap
 from netlab.capture.psh import psh_table
 from netlab.capture.read import open_capture
+from netlab.captures import labels
 from netlab.diagnosis import Cause
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -296,3 +297,43 @@ def test_needs_no_root(tmp_path, words):
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
+
+
+def test_long_names_are_told_apart_by_what_differs():
+    assert labels(str(BEFORE), str(AFTER)) == ("26.7", "26.9")
+    assert labels("a/before.pcap.gz", "b/after.pcapng") == ("before", "after")
+    assert labels("a/x.pcap", "b/x.pcapng") == ("before: x", "after: x")
+    assert labels("-", "monday.pcap") == ("standard-input", "monday")
+    assert labels("a-very-long-name-indeed", "a-very-long-name") == ("a-very-long-name-indeed", "a-very-long-name")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("diagnosis", ("diagnose", BEFORE)), ("comparison", ("compare", BEFORE, AFTER))]
+)
+def test_what_is_printed_follows_the_published_schema(tmp_path, kind, words):
+    schema = json.loads(netlab(tmp_path, "schema", "--of", kind).stdout)
+    answer = json.loads(netlab(tmp_path, *words, "--json").stdout)
+    name = {"diagnosis": "Published", "comparison": "Comparison"}[kind]
+    assert schema["$ref"] == f"#/$defs/{name}"
+    follows(answer, schema["$defs"][name], schema["$defs"])
+
+
+def follows(value, shape, known):
+    """Assert that every object has just the fields of its schema."""
+    if "$ref" in shape:
+        shape = known[shape["$ref"].rpartition("/")[2]]
+    if "anyOf" in shape:
+        shape = next((s for s in shape["anyOf"] if (s.get("type") == "null") is (value is None)), None)
+        assert shape is not None
+        return follows(value, shape, known)
+    if isinstance(value, dict) and "properties" in shape:
+        assert set(value) == set(shape["properties"])
+        for key, each in value.items():
+            follows(each, shape["properties"][key], known)
+    elif isinstance(value, list):
+        for each in value:
+            follows(each, shape["items"], known)
+    else:
+        names = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", type(None): "null"}
+        assert names[type(value)] == shape["type"] or (type(value) is int and shape["type"] == "number")
+    return None
