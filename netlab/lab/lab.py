@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from netlab.errors import LabError, VoidRunError
 from netlab.lab import channel, ping, tcpinfo
-from netlab.lab.lateness import Log, summarise
+from netlab.lab.lateness import Log
 from netlab.lab.wiring import BuildRequest
 from netlab.record import EndFacts, LabFacts, LatenessReport, RttReport
 from netlab.samples import TcpInfo
@@ -259,17 +259,18 @@ class Lab:
     def lateness(self, since_at: int, until_at: int) -> LatenessReport | None:
         """Return how late the relay was in that window (CLOCK_REALTIME ns); None where netem delays.
 
-        Drops are counted since the lab began. Raises VoidRunError when the relay is dead or its log has wrapped.
+        Raises VoidRunError when the relay is dead, its log has wrapped, or the machine's clock jumped meanwhile.
         """
         if self._log is None or self._relay is None:
             return None
         if select.select([self._relay], (), (), 0)[0]:
             raise VoidRunError("the delay line died", hint=_GONE_HINT)
-        latenesses, whole = self._log.report(since_at, until_at)
-        if not whole:
+        window = self._log.read(since_at, until_at)
+        if not window.whole:
             raise VoidRunError("the delay line's log has wrapped in one query", hint="use a smaller result")
-        dropped = self._log.count("queue_drops") + self._log.count("kernel_drops")
-        return summarise(latenesses, dropped=dropped, lost=self._log.count("lost"))
+        if window.stepped:
+            raise VoidRunError("the machine's clock was set meanwhile", hint="run again")
+        return window.summary()
 
     def server_tcp_info(self, local: Endpoint, remote: Endpoint) -> TcpInfo | None:
         """Return the server-side tcp_info of the connection; None when there is none."""

@@ -1,79 +1,104 @@
-"""The relay's log: every packet's lateness, in memory shared with the lab's owner.
+"""The relay's log: what became of every packet and when, in memory shared with the lab's owner.
 
-Layout, little-endian: a header of 64-bit words (see _WORDS), then a ring of entries (sent_at ns CLOCK_REALTIME,
-lateness ns, direction). The relay alone writes; `written` is stored after its entry: a reader never sees half of one.
+Layout, little-endian: a header whose first 64-bit word is how many entries were written, then a ring of entries
+(at ns CLOCK_REALTIME, value, kind; see Kind). The relay alone writes, in order of time; the count is stored after its
+entry: a reader never sees half of one.
 """
 
 import mmap
 import os
 import struct
+from dataclasses import dataclass
+from enum import IntEnum
 
 from netlab.record import LatenessReport
 
-_CAPACITY = 1 << 17
+CAPACITY = 1 << 17
 _ENTRY = struct.Struct("<qqq")
-_WORDS = ("written", "queue_drops", "kernel_drops", "lost", "clock_steps")
 _HEADER_SIZE = 4096
-SIZE = _HEADER_SIZE + _CAPACITY * _ENTRY.size
+_SIZE = _HEADER_SIZE + CAPACITY * _ENTRY.size
+
+
+class Kind(IntEnum):
+    """What an entry tells, and what its value is."""
+
+    TO_CLIENT = 0  # forwarded; ns after its due instant
+    TO_SERVER = 1  # the same in the other direction
+    DROPPED = 2  # by the relay's queue limit or a full socket; packets
+    LOST = 3  # by design; packets
+    STEPPED = 4  # the machine's clock jumped; ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What the log holds of a span of time. `whole`: nothing of it was overwritten."""
+
+    latenesses: tuple[int, ...]  # ns, sorted
+    dropped: int
+    lost: int
+    stepped: bool
+    whole: bool
+
+    def summary(self) -> LatenessReport:
+        """Return the figures; those of no packets are None."""
+        count = len(self.latenesses)
+        return LatenessReport(
+            packets=count,
+            dropped=self.dropped,
+            lost=self.lost,
+            median=self.latenesses[count // 2] if count else None,
+            p99=self.latenesses[min(count - 1, count * 99 // 100)] if count else None,
+            worst=self.latenesses[-1] if count else None,
+        )
 
 
 class Log:
-    """The shared ring. Counters are cumulative since the relay started."""
+    """The shared ring."""
 
     def __init__(self, descriptor: int) -> None:
-        self._map = mmap.mmap(descriptor, SIZE)
-        self._words = memoryview(self._map)[: 8 * len(_WORDS)].cast("q")
+        self._map = mmap.mmap(descriptor, _SIZE)
+        self._written = memoryview(self._map)[:8].cast("q")
 
     @classmethod
     def create(cls) -> tuple["Log", int]:
         """Return a new log and the descriptor to share it by."""
         descriptor = os.memfd_create("netlab-lateness")
-        os.ftruncate(descriptor, SIZE)
+        os.ftruncate(descriptor, _SIZE)
         return cls(descriptor), descriptor
 
-    def note(self, sent_at: int, lateness: int, direction: int) -> None:
-        """Log one forwarded packet."""
-        words = self._words
-        written = words[0]
-        _ENTRY.pack_into(self._map, _HEADER_SIZE + written % _CAPACITY * _ENTRY.size, sent_at, lateness, direction)
-        words[0] = written + 1
+    def note(self, at: int, value: int, kind: int) -> None:
+        """Log one entry, no older than the last."""
+        written = self._written[0]
+        _ENTRY.pack_into(self._map, _HEADER_SIZE + written % CAPACITY * _ENTRY.size, at, value, kind)
+        self._written[0] = written + 1
 
-    def add(self, counter: str, amount: int = 1) -> None:
-        """Add to a counter other than "written"."""
-        self._words[_WORDS.index(counter)] += amount
-
-    def count(self, counter: str) -> int:
-        """Return a counter."""
-        return self._words[_WORDS.index(counter)]
-
-    def report(self, since_at: int, until_at: int) -> tuple[list[int], bool]:
-        """Return the latenesses (ns, sorted) of packets sent in [since_at, until_at], and whether the ring still holds
-        all of them."""
-        written = self._words[0]
-        found: list[int] = []
-        oldest = max(0, written - _CAPACITY)
+    def read(self, since_at: int, until_at: int) -> Window:
+        """Return what happened in [since_at, until_at]."""
+        written = self._written[0]
+        oldest = max(0, written - CAPACITY)
+        latenesses: list[int] = []
+        sums = dict.fromkeys(Kind, 0)
+        whole = oldest == 0
         for position in range(written - 1, oldest - 1, -1):
-            sent_at, lateness, _ = _ENTRY.unpack_from(self._map, _HEADER_SIZE + position % _CAPACITY * _ENTRY.size)
-            if sent_at < since_at:
-                return sorted(found), True
-            if sent_at <= until_at:
-                found.append(lateness)
-        return sorted(found), oldest == 0
+            at, value, kind = _ENTRY.unpack_from(self._map, _HEADER_SIZE + position % CAPACITY * _ENTRY.size)
+            if at < since_at:
+                whole = True
+                break
+            if at > until_at:
+                continue
+            if kind <= Kind.TO_SERVER:
+                latenesses.append(value)
+            else:
+                sums[Kind(kind)] += abs(value)
+        return Window(
+            latenesses=tuple(sorted(latenesses)),
+            dropped=sums[Kind.DROPPED],
+            lost=sums[Kind.LOST],
+            stepped=sums[Kind.STEPPED] > 0,
+            whole=whole,
+        )
 
     def close(self) -> None:
         """Unmap."""
-        self._words.release()
+        self._written.release()
         self._map.close()
-
-
-def summarise(latenesses: list[int], *, dropped: int, lost: int) -> LatenessReport:
-    """Return the report of sorted `latenesses` (ns); figures of an empty list are None."""
-    count = len(latenesses)
-    return LatenessReport(
-        packets=count,
-        dropped=dropped,
-        lost=lost,
-        median=latenesses[count // 2] if count else None,
-        p99=latenesses[min(count - 1, count * 99 // 100)] if count else None,
-        worst=latenesses[-1] if count else None,
-    )

@@ -17,7 +17,7 @@ import time
 from collections import deque
 
 from netlab.lab import syscalls
-from netlab.lab.lateness import Log
+from netlab.lab.lateness import Kind, Log
 
 _SOL_PACKET = 263
 _PACKET_STATISTICS, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 6, 15, 23
@@ -30,8 +30,10 @@ _SPIN_NS = 100_000
 _SLICE_NS = 100_000
 _TIMESPEC = struct.Struct("=qq")
 _VNET = 10  # bytes of struct virtio_net_hdr before each frame; does not travel on the wire
-# A stamp further off than this is a stepped clock, not a packet that waited.
-_STEP_NS = 1_000_000_000
+# A stamp further off than this is of another clock, not of a packet that waited.
+_OLDEST_NS = 1_000_000_000
+_STEP_NS = 1_000_000
+_UNDISTURBED_NS = 5_000
 _STATISTICS_EVERY_NS = 20_000_000
 _PRIORITY = 10
 
@@ -74,7 +76,7 @@ class Relay:
         self._lines = lines
         self._log = log
         self._sources = {line.source.fileno(): line for line in lines}
-        self._offset = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+        self._offset = clock_offset()
         self._statistics_at = 0
 
     def run(self) -> None:
@@ -92,7 +94,9 @@ class Relay:
                 self._read(self._sources[descriptor])
             self._send_due()
             if clock() > self._statistics_at:
-                self._read_statistics()
+                self._statistics_at = clock() + _STATISTICS_EVERY_NS
+                for line in self._lines:
+                    self._read_drops(line)
 
     def _next_due(self) -> int | None:
         first, second = (line.queue for line in self._lines)
@@ -108,16 +112,18 @@ class Relay:
             try:
                 frame, ancillary, _flags, _address = line.source.recvmsg(_LARGEST, 64)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 return  # the interface went down: the lab is going
             due = line.due_for(self._arrival(ancillary), frame)
             if due is None:
-                self._log.add("lost")
+                self._note(1, Kind.LOST)
             elif len(line.queue) >= line.limit:
-                self._log.add("queue_drops")
+                self._note(1, Kind.DROPPED)
             else:
                 line.queue.append((due, frame))
+        # At once, not at the timer: a query that has just ended must not miss its own drops.
+        self._read_drops(line)
 
     def _arrival(self, ancillary: list[tuple[int, int, bytes]]) -> int:
         now = time.monotonic_ns()
@@ -125,14 +131,16 @@ class Relay:
             if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
                 seconds, nanoseconds = _TIMESPEC.unpack(data[:16])
                 arrived = int(seconds * 1_000_000_000 + nanoseconds - self._offset)
-                return arrived if now - _STEP_NS < arrived <= now else now
+                return arrived if now - _OLDEST_NS < arrived <= now else now
         return now
 
     def _check_clock(self) -> None:
-        offset = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
-        if abs(offset - self._offset) > 1_000_000:
-            self._log.add("clock_steps")
-        self._offset = offset
+        before, self._offset = self._offset, clock_offset()
+        if abs(self._offset - before) > _STEP_NS:
+            self._note(self._offset - before, Kind.STEPPED)
+
+    def _note(self, value: int, kind: Kind) -> None:
+        self._log.note(time.monotonic_ns() + self._offset, value, kind)
 
     def _send_due(self) -> None:
         clock, log, offset = time.monotonic_ns, self._log, self._offset
@@ -152,7 +160,7 @@ class Relay:
                 try:
                     line.target.send(frame)
                 except OSError:
-                    log.add("queue_drops")
+                    self._note(1, Kind.DROPPED)
                     continue
                 log.note(now + offset, now - due, direction)
 
@@ -160,12 +168,28 @@ class Relay:
         other = self._lines[1] if line is self._lines[0] else self._lines[0]
         return bool(other.queue) and other.queue[0][0] < due
 
-    def _read_statistics(self) -> None:
-        self._statistics_at = time.monotonic_ns() + _STATISTICS_EVERY_NS
-        for line in self._lines:
-            _packets, drops = struct.unpack("II", line.source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
-            if drops:
-                self._log.add("kernel_drops", drops)
+    def _read_drops(self, line: Line) -> None:
+        _packets, drops = struct.unpack("II", line.source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        if drops:
+            self._note(drops, Kind.DROPPED)
+
+
+def clock_offset() -> int:
+    """Return CLOCK_REALTIME less the monotonic clock (ns).
+
+    The tightest of a few readings: a process that loses its processor between the two clocks would see an offset that
+    never was.
+    """
+    tightest, offset = 1 << 62, 0
+    for _ in range(4):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        if after - before < tightest:
+            tightest, offset = after - before, real - (before + after) // 2
+        if tightest < _UNDISTURBED_NS:
+            break
+    return offset
 
 
 def open_interface(name: str) -> socket.socket:
