@@ -11,14 +11,16 @@ import select
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from netlab.errors import LabError
 from netlab.lab import channel, syscalls
 from netlab.lab.syscalls import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 
 _FORBIDDEN_HINT = (
     "allow unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
-    "kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0), or run netlab as root"
+    "kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0; in a container, its seccomp profile), "
+    "or run netlab as root"
 )
 
 
@@ -30,14 +32,16 @@ def main() -> None:
     parser.add_argument("--parent", type=int, help="the owner's pid; the lab ends with it")
     arguments = parser.parse_args()
     control = socket.socket(fileno=arguments.control)
-    control.set_inheritable(False)
+    for descriptor in (arguments.control, arguments.name):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
     watched = _watch_parent(arguments.parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the owner decides when the lab ends
     try:
         privileges = _isolate()
     except OSError as error:
-        _refuse(control, error)
+        _refuse(control, _forbidden(error))
     lifeline_read, lifeline_write = os.pipe()
     init = os.fork()
     if init == 0:
@@ -45,10 +49,7 @@ def main() -> None:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         # The machine's name would be in every ProfileEvents packet, in captures that people share, and in their sizes.
         socket.sethostname("netlab")
-        from netlab.lab.service import Service
-
-        Service(control, privileges, lifeline_read, arguments.name).run()
-        os._exit(0)
+        _serve(control, privileges, lifeline_read, arguments.name)
     os.close(lifeline_read)
     control.close()
     _hold(init, watched)
@@ -89,17 +90,30 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _refuse(control: socket.socket, error: OSError) -> NoReturn:
-    message: dict[str, Any] = {
-        "error": f"make a lab's namespaces: {error.strerror or error}",
-        "hint": _FORBIDDEN_HINT,
-    }
+def _serve(control: socket.socket, privileges: str, lifeline: int, name: int | None) -> NoReturn:
+    from netlab.lab.service import Service
+
+    try:
+        service = Service(control, privileges, lifeline, name)
+    except LabError as error:
+        _refuse(control, error)
+    except OSError as error:  # some kernels allow the namespaces and forbid what is done in them
+        _refuse(control, _forbidden(error))
+    service.run()
+    os._exit(0)
+
+
+def _forbidden(error: OSError) -> LabError:
+    return LabError(f"make a lab's namespaces: {error.strerror or error}", hint=_FORBIDDEN_HINT)
+
+
+def _refuse(control: socket.socket, error: LabError) -> NoReturn:
     if control.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         control, _address = control.accept()
     # The request is taken first: a socket that is closed with unread data resets the other end, which then never sees
     # the answer.
     channel.receive(control)
-    channel.send(control, message)
+    channel.send(control, {"id": None, "error": error.what, "hint": error.hint})
     sys.exit(4)
 
 

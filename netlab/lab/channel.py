@@ -1,36 +1,57 @@
 """Messages between a lab's owner and its agent: one JSON object and some descriptors a datagram (SOCK_SEQPACKET)."""
 
+import array
 import contextlib
+import errno
 import json
 import os
 import socket
 from typing import Any
 
-_LARGEST = 1 << 20
-_MOST_DESCRIPTORS = 32
+# A datagram must fit the socket's buffer, which only root may enlarge (net.core.wmem_max): more goes by a memfd.
+_LARGEST = 1 << 16
+_ELSEWHERE = b"@"
+MOST_DESCRIPTORS = 250  # the kernel's bound for one message is 253 (SCM_MAX_FD)
 
 
 def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
     """Send `message` with `descriptors` (copies go; the caller keeps its own). Raises OSError."""
-    socket.send_fds(channel, [json.dumps(message).encode()], list(descriptors))
+    data = json.dumps(message).encode()
+    if len(data) <= _LARGEST:
+        socket.send_fds(channel, [data], list(descriptors))
+        return
+    body = os.memfd_create("netlab-message")
+    try:
+        with open(body, "wb", closefd=False) as file:
+            file.write(data)
+        socket.send_fds(channel, [_ELSEWHERE], [body, *descriptors])
+    finally:
+        os.close(body)
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next message and its descriptors, which the caller then owns; None when the peer is gone."""
+    """Return the next message and its descriptors, which the caller then owns; None when the peer is gone.
+
+    Raises OSError: EMFILE when there was no room for all descriptors.
+    """
+    room = (MOST_DESCRIPTORS + 1) * array.array("i").itemsize
     try:
-        data, descriptors, _flags, _address = socket.recv_fds(channel, _LARGEST, _MOST_DESCRIPTORS)
+        data, ancillary, flags, _address = channel.recvmsg(
+            _LARGEST + 1, socket.CMSG_SPACE(room), socket.MSG_CMSG_CLOEXEC
+        )
     except ConnectionResetError:
         return None
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    if not data:
-        return None
+    descriptors = _passed(ancillary)
     try:
-        message = json.loads(data)
-    except ValueError:
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if data == _ELSEWHERE:
+            data = _read(descriptors.pop(0))
+        message = json.loads(data) if data else None
+    except BaseException:
         close_all(descriptors)
-        return None
-    return message, descriptors
+        raise
+    return None if message is None else (message, descriptors)
 
 
 def close_all(descriptors: list[int]) -> None:
@@ -38,3 +59,17 @@ def close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
+
+
+def _passed(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+def _read(body: int) -> bytes:
+    with open(body, "rb") as file:
+        file.seek(0)
+        return file.read()

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netlab.errors import LabError, UsageError
-from netlab.lab.lab import Process, Remote
+from netlab.lab.channel import close_all
+from netlab.lab.enter import run_inside
+from netlab.lab.lab import Remote
 from netlab.lab.plan import Place
+from netlab.lab.start import Command
 from netlab.lab.wiring import BuildRequest
 from netlab.scenario import Link, Tcp
-from netlab.units import NS_PER_S
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,40}", re.ASCII)
 _SOCKET = ".lab"
@@ -64,37 +66,25 @@ def describe(name: str) -> Kept:
     """Return what the lab `name` is. Raises UsageError when there is none."""
     with _connected(name) as remote:
         built, descriptors = remote.ask("about")
-    for descriptor in descriptors:
-        os.close(descriptor)
+    close_all(descriptors)
     ends = built["ends"]
     return Kept(name=name, backend=built["backend"], client=ends["client"]["address"], server=ends["server"]["address"])
 
 
 def exec(name: str, place: str, argv: tuple[str, ...], stdio: tuple[int, int, int] = (0, 1, 2)) -> int:
-    """Run `argv` in the lab `name` with the descriptors `stdio`; return its exit code (128+N for signal N)."""
+    """Run `argv` in the lab `name` with the descriptors `stdio`; return its exit code (128+N for signal N).
+
+    Raises UsageError when there is no such lab or place, LabError.
+    """
+    if place not in [*Place]:
+        raise UsageError(f'a lab has no place "{place}"', hint=", ".join(Place))
     with _connected(name) as remote:
-        pid, passed = remote.ask(
-            "spawn",
-            stdio,
-            place=str(Place(place)),
-            argv=builtins.list(argv),
-            env=dict(os.environ),
-            cwd=os.getcwd(),
-            stdio=[True, True, True],
-            terminal=True,
-        )
-        process = Process(remote, pid, passed[0])
-        try:
-            while (status := process.wait(NS_PER_S)) is None:
-                pass
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait(NS_PER_S)
-            process.kill()
-            raise
-        finally:
-            process.close()
-    return status if status >= 0 else 128 - status
+        kinds, descriptors = remote.ask("enter", place=place)
+    command = Command(argv=[*argv], env=dict(os.environ), folder=os.getcwd(), descriptors=stdio)
+    try:
+        return run_inside([*zip(kinds, descriptors, strict=True)], command)
+    finally:
+        close_all(descriptors)
 
 
 def down(name: str) -> None:

@@ -38,21 +38,46 @@ class Remote:
     def __init__(self, control: sockets.socket) -> None:
         self._control = control
         self._lock = threading.Lock()
+        self._asked = 0
 
     def ask(self, do: str, descriptors: tuple[int, ...] = (), **fields: Any) -> tuple[Any, list[int]]:
         """Ask the agent; return its answer and the descriptors that came, which the caller owns. Raises LabError."""
+        if self._control.fileno() < 0:
+            raise LabError(f"{do}: the lab is closed")
         with self._lock:
-            try:
-                channel.send(self._control, {"do": do, **fields}, descriptors)
-                received = channel.receive(self._control)
-            except OSError as error:
-                raise LabError(f"{do}: the lab is gone ({error.strerror or error})", hint=_GONE_HINT) from error
-        if received is None:
-            raise LabError(f"{do}: the lab is gone", hint=_GONE_HINT)
-        answer, passed = received
+            self._asked += 1
+            self._send({"do": do, "id": self._asked, **fields}, descriptors)
+            answer, passed = self._answer(do)
         if "error" in answer:
             raise LabError(answer["error"], hint=answer["hint"])
         return answer["ok"], passed
+
+    def _send(self, message: dict[str, Any], descriptors: tuple[int, ...]) -> None:
+        do = message["do"]
+        if len(descriptors) > channel.MOST_DESCRIPTORS:
+            raise LabError(f"{do}: {len(descriptors)} descriptors", hint=f"at most {channel.MOST_DESCRIPTORS} can pass")
+        for descriptor in descriptors:
+            try:
+                os.fstat(descriptor)
+            except OSError as error:
+                raise LabError(f"{do}: descriptor {descriptor}: {error.strerror}", hint="pass open ones") from error
+        try:
+            channel.send(self._control, message, descriptors)
+        except OSError as error:
+            raise LabError(f"{do}: the lab is gone ({error.strerror or error})", hint=_GONE_HINT) from error
+
+    def _answer(self, do: str) -> tuple[dict[str, Any], list[int]]:
+        while True:
+            try:
+                received = channel.receive(self._control)
+            except OSError as error:
+                raise LabError(f"{do}: no answer from the lab ({error.strerror or error})", hint=_GONE_HINT) from error
+            if received is None:
+                raise LabError(f"{do}: the lab is gone", hint=_GONE_HINT)
+            if received[0]["id"] in (self._asked, None):
+                return received
+            # The answer to a request whose asker was interrupted (Ctrl-C) before it came.
+            channel.close_all(received[1])
 
     def wait_end(self) -> None:
         """Return when the agent, which was told to end, is gone."""

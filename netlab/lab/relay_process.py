@@ -8,6 +8,7 @@ from typing import Any
 
 from netlab.errors import LabError
 from netlab.lab.lateness import Log
+from netlab.lab.start import Command, spawn
 from netlab.scenario import Emulation, Link
 
 _READY_S = 10
@@ -17,20 +18,18 @@ class Starting:
     """A relay that has started and waits for its interfaces: `go` when they are there, `abandon` when not needed."""
 
     def __init__(self, link: Link, namespace: int) -> None:
-        from netlab.lab.service import spawn
-
         self._link = link
         log, self._shared = Log.create()
         log.close()
         self._ready, ready_write = os.pipe()
         go_read, self._go = os.pipe()
-        message = {
-            "argv": [sys.executable, "-P", "-m", "netlab.lab.relay", json.dumps(_config(link))],
-            "env": dict(os.environ),
-            "stdio": [False, False, True],
-        }
+        command = Command(
+            argv=[sys.executable, "-P", "-m", "netlab.lab.relay", json.dumps(_config(link))],
+            env=dict(os.environ),
+            descriptors=(None, None, 2, self._shared, ready_write, go_read),
+        )
         try:
-            self._pid = spawn(namespace, message, [2, self._shared, ready_write, go_read])
+            self._pid = spawn(namespace, command)
         finally:
             os.close(ready_write)
             os.close(go_read)

@@ -4,16 +4,31 @@ import os
 import sys
 from pathlib import Path
 
+from netlab.errors import LabError
 from netlab.lab import syscalls
 from netlab.lab.syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC
 
 # Folders that exist on most distributions and are empty on most machines: one of them carries the tmpfs.
-_CANDIDATES = ("/media", "/srv", "/mnt", "/var/opt", "/opt", "/run", "/tmp")
+_CANDIDATES = (
+    "/media",
+    "/srv",
+    "/mnt",
+    "/var/opt",
+    "/opt",
+    "/var/local",
+    "/var/empty",
+    "/usr/local/src",
+    "/run",
+    "/tmp",
+)
 _NAMES = "/run/netns"
 
 
 def prepare_mounts() -> tuple[str, list[str]]:
-    """Make mounts private, mount /proc for the new PID namespace and a tmpfs for scratch; return its path and notes."""
+    """Make mounts private, mount /proc for the new PID namespace and a tmpfs for scratch; return its path and notes.
+
+    Raises OSError, LabError where no folder will do.
+    """
     notes: list[str] = []
     syscalls.mount("none", "/", None, MS_REC | MS_PRIVATE)
     try:
@@ -30,7 +45,11 @@ def prepare_mounts() -> tuple[str, list[str]]:
             notes.append(f"no tmpfs on {candidate} ({error.strerror})")
             continue
         return candidate, notes
-    raise OSError(30, "no folder for the lab's scratch: one of " + ", ".join(_CANDIDATES) + " must exist and be empty")
+    reasons = f" ({'; '.join(notes)})" if notes else ""
+    raise LabError(
+        f"no folder can carry the lab's scratch{reasons}",
+        hint="one of these must exist and be empty, or be made: " + ", ".join(_CANDIDATES),
+    )
 
 
 def name_namespaces(namespaces: dict[str, int]) -> None:
@@ -47,9 +66,16 @@ def name_namespaces(namespaces: dict[str, int]) -> None:
         syscalls.mount(f"/proc/self/fd/{descriptor}", str(target), None, MS_BIND)
 
 
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return "/"
+
+
 def _is_free(candidate: str) -> bool:
     folder = Path(candidate)
-    ours = [os.getcwd(), sys.prefix, sys.base_prefix, str(Path(__file__).parent), os.environ.get("HOME", "/")]
+    ours = [_current_folder(), sys.prefix, sys.base_prefix, str(Path(__file__).parent), os.environ.get("HOME", "/")]
     if any(str(path) == candidate or str(path).startswith(candidate + "/") for path in ours):
         return False
     try:

@@ -5,22 +5,20 @@ Descriptors are the interface: a socket made here in a lab's namespace is used b
 """
 
 import contextlib
-import errno
 import os
 import select
-import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from netlab.errors import LabError
-from netlab.lab import channel, syscalls
+from netlab.lab import channel, enter, syscalls
 from netlab.lab.plan import INTERFACE, Place
 from netlab.lab.relay_process import Starting
 from netlab.lab.scratch import prepare_mounts
+from netlab.lab.start import Command, spawn
 from netlab.lab.wiring import BuildRequest
 from netlab.scenario import Backend
 
@@ -51,6 +49,7 @@ class Service:
             "socket": self._socket,
             "packet": self._packet,
             "spawn": self._spawn,
+            "enter": self._enter,
             "status": self._status,
             "end": self._end,
         }
@@ -87,24 +86,27 @@ class Service:
         return os.fstat(self._name).st_nlink == 0 or (not self._description and age > _UNBUILT_S)
 
     def _serve(self, client: socket.socket) -> bool:
-        received = channel.receive(client)
-        if received is None:
-            return False
-        message, descriptors = received
+        number: int | None = None  # of a request that could not be read
+        do, descriptors, passed = "request", list[int](), tuple[int, ...]()
         try:
-            value, passed = self._does[message["do"]](message, descriptors)
+            received = channel.receive(client)
+            if received is None:
+                return False
+            message, descriptors = received
+            number, do = message["id"], message["do"]
+            value, passed = self._does[do](message, descriptors)
             answer = {"ok": value}
         except LabError as error:
-            answer, passed = {"error": error.what, "hint": error.hint}, ()
+            answer = {"error": error.what, "hint": error.hint}
         except OSError as error:
-            answer, passed = {"error": f"{message['do']}: {error.strerror or error}", "hint": ""}, ()
+            answer = {"error": f"{do}: {error.strerror or error}", "hint": ""}
         finally:
             channel.close_all(descriptors)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            channel.send(client, answer, passed)
-        if message["do"] not in ("build", "about"):
+            channel.send(client, {"id": number, **answer}, passed)
+        if do not in ("build", "about"):
             channel.close_all(list(passed))
-        if message["do"] == "end":
+        if do == "end":
             os._exit(0)
         return True
 
@@ -159,9 +161,23 @@ class Service:
         return None, (self._within(message["place"], make),)
 
     def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> _Answer:
-        pid = spawn(self._namespaces[message["place"]], message, descriptors)
+        given = list(descriptors)
+        stdio = [given.pop(0) if present else None for present in message["stdio"]]
+        command = Command(argv=message["argv"], env=message["env"], folder=message["cwd"], descriptors=(*stdio, *given))
+        pid = spawn(self._namespaces[message["place"]], command)
         self._statuses[pid] = None
         return pid, (os.pidfd_open(pid),)
+
+    def _enter(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
+        """Hand over the namespaces, for a process of the client's that enters them by itself."""
+        own = [kind for kind in enter.KINDS if kind != "user" or self._privileges != "root"]
+        opened = [
+            os.dup(self._namespaces[message["place"]])
+            if kind == "net"
+            else os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+            for kind in own
+        ]
+        return own, tuple(opened)
 
     def _status(self, message: dict[str, Any], _descriptors: list[int]) -> _Answer:
         self._reap()
@@ -208,58 +224,6 @@ def in_thread(function: Callable[[], _Result]) -> _Result:
     if failures:
         raise failures[0]
     return results[0]
-
-
-def spawn(namespace: int, message: dict[str, Any], descriptors: list[int]) -> int:
-    """Fork and exec `message["argv"]` in `namespace`; return its pid. Raises OSError with the reason of a failed exec.
-
-    `descriptors` holds stdin, stdout and stderr where `message["stdio"]` says true, then what becomes 3, 4, ....
-    """
-    failed_read, failed_write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _become(namespace, message, descriptors, failed_write)
-        except OSError as error:
-            os.write(failed_write, struct.pack("i", error.errno or errno.EIO))
-        finally:
-            os._exit(127)
-    os.close(failed_write)
-    with os.fdopen(failed_read, "rb") as pipe:
-        report = pipe.read()
-    if report:
-        os.waitpid(pid, 0)
-        code = struct.unpack("i", report)[0]
-        raise LabError(
-            f"start {message['argv'][0]}: {os.strerror(code)}", hint="check that the program exists and may be executed"
-        )
-    return pid
-
-
-def _become(namespace: int, message: dict[str, Any], descriptors: list[int], failed: int) -> None:
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    syscalls.setns(namespace, syscalls.CLONE_NEWNET)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    if not message.get("terminal"):
-        os.setsid()  # Ctrl-C at the owner's terminal is the owner's to handle
-        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    given = list(descriptors)
-    null = os.open(os.devnull, os.O_RDWR)
-    wanted = [given.pop(0) if present else null for present in message["stdio"]] + given
-    # First out of the way of the numbers to come, then into place.
-    moved = [os.dup2(descriptor, 100 + index) for index, descriptor in enumerate(wanted)]
-    os.dup2(failed, 99, inheritable=False)
-    for index, descriptor in enumerate(moved):
-        os.dup2(descriptor, index)
-    os.closerange(len(moved), 99)
-    os.closerange(100, 1024)
-    try:
-        if message.get("cwd"):
-            os.chdir(message["cwd"])
-        os.execvpe(message["argv"][0], message["argv"], message["env"])
-    except OSError as error:
-        os.write(99, struct.pack("i", error.errno or errno.EIO))
 
 
 def _new_namespace() -> int:
