@@ -73,7 +73,7 @@ class Log:
         self._written[0] = written + 1
 
     def read(self, since_at: int, until_at: int) -> Window:
-        """Return what happened in [since_at, until_at]."""
+        """Return what happened in [since_at, until_at]. A window that ends before it begins: the clock was set back."""
         written = self._written[0]
         oldest = max(0, written - CAPACITY)
         latenesses: list[int] = []
@@ -94,7 +94,7 @@ class Log:
             latenesses=tuple(sorted(latenesses)),
             dropped=sums[Kind.DROPPED],
             lost=sums[Kind.LOST],
-            stepped=sums[Kind.STEPPED] > 0,
+            stepped=sums[Kind.STEPPED] > 0 or until_at < since_at,
             whole=whole,
         )
 

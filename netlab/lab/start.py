@@ -1,5 +1,6 @@
 """Start programs: fork, prepare, exec; the parent learns why a program could not be started."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -85,7 +86,12 @@ def _become(command: Command, prepare: Callable[[], None]) -> tuple[str, str]:
 def _place(descriptors: tuple[int | None, ...]) -> None:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     wanted = [null if descriptor is None else descriptor for descriptor in descriptors]
-    # First out of the way of the numbers to come, then into place. What stays above is closed by the exec.
+    # First out of the way of the numbers to come, then into place.
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for descriptor in wanted]
     for number, descriptor in enumerate(moved):
         os.dup2(descriptor, number)
+    # What stays above is closed by the exec, also what our own parent had left open.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) >= len(wanted):
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                os.set_inheritable(int(name), False)

@@ -19,7 +19,7 @@ _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _NLMSG_ERROR = 20, 1, 2
 _INET_DIAG_INFO = 2
 _NLMSG = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI")
-_REPLY_SIZE = 72  # struct inet_diag_msg
+_REPLY_SIZE, _OTHER_PORT = 72, 6  # struct inet_diag_msg, and idiag_dport in it
 NETLINK_SOCK_DIAG = 4
 # name -> (offset, format, scale) of the fields that newer kernels added after the first 104 bytes
 _LATER = {
@@ -91,6 +91,9 @@ def of_connection(diag: socket.socket, local: Endpoint, remote: Endpoint) -> Tcp
     reply = diag.recv(8192)
     length, kind, *_ = _NLMSG.unpack_from(reply)
     if kind == _NLMSG_ERROR:
+        return None
+    # Where no connection matches, the kernel answers with the socket that listens there: its other port is 0.
+    if struct.unpack_from("!H", reply, _NLMSG.size + _OTHER_PORT)[0] != remote.port:
         return None
     return _find_info(reply[_NLMSG.size + _REPLY_SIZE : length])
 
