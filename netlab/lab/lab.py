@@ -109,6 +109,7 @@ class Process:
             waiting.register(self._descriptor, select.POLLIN)
             if waiting.poll(timeout / 1e6):
                 self._status, _ = self._remote.ask("status", pid=self.pid)
+                self.close()
         return self._status
 
     def terminate(self) -> None:
@@ -120,11 +121,12 @@ class Process:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, number)
+        if self._descriptor >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
 
     def close(self) -> None:
-        """Give the descriptor back; the process is the lab's to end."""
+        """Give the descriptor back, as the end of the process does; a process that still runs is the lab's to end."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
