@@ -157,12 +157,12 @@ class Relay:
                     continue
                 queue.popleft()
                 sent += 1
+                # Logged first: who has received the frame must find it in the log.
+                log.note(now + offset, now - due, direction)
                 try:
                     line.target.send(frame)
                 except OSError:
                     self._note(1, Kind.DROPPED)
-                    continue
-                log.note(now + offset, now - due, direction)
 
     def _other_due(self, line: Line, due: int) -> bool:
         other = self._lines[1] if line is self._lines[0] else self._lines[0]
